@@ -2,7 +2,8 @@
 # that root gets the Debian packages that lack (see scripts/).
 
 BIN := .venv/bin
-SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md
+SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md \
+	docs/memsampd.1 $(wildcard grafana/*.json prometheus/*.yml)
 BENCHMARKS := clock_loops own_cost session_cost phase_quality sampling_cost switch_cost \
 	replica_equality replica_speed burst_placing accuracy corun web
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.status import list_threads
 
 # Two kinds of work in turn, without system calls; ends by itself, or when told to.
@@ -332,6 +334,27 @@ def test_ctrl_c_ends_the_wait_for_a_reader() -> None:
         observing.send_signal(signal.SIGINT)
         observing.communicate(timeout=PATIENCE_SECONDS)
     assert observing.returncode == 0
+
+
+def test_ctrl_z_leaves_the_target_running(target: subprocess.Popen[str]) -> None:
+    options = ("--no-listen", "--schedule", "all", "--budget", "0.9", "--own-cpu", "9", "--json")
+    words = (MEMSAMPD, "attach", str(target.pid), *options)
+    delays = random.Random(7)
+    # In a group of its own: who is in an orphaned one is not stopped.
+    with tracees.running(*words, stderr=subprocess.PIPE, process_group=0) as observing:
+        assert observing.stdout is not None
+        while not json.loads(observing.stdout.readline())["spent_share"]:
+            pass
+        for _ in range(40):
+            time.sleep(delays.random() * 0.05)
+            observing.send_signal(signal.SIGTSTP)
+            tracees.wait_until(lambda: read_stat(observing.pid).state == "T")
+            assert read_stat(target.pid).state in "RS"
+            observing.send_signal(signal.SIGCONT)
+        observing.send_signal(signal.SIGINT)
+        observing.communicate(timeout=PATIENCE_SECONDS)
+    assert observing.returncode == 0
+    assert target.poll() is None
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def key_of(pid: int) -> ProcessKey:
 def busy() -> Iterator[subprocess.Popen[str]]:
     with running(sys.executable, "-c", BUSY) as process:
         yield process
-        wait_until_clean(process.pid)
+        assert wait_until_clean(process.pid) == []
 
 
 @pytest.fixture(scope="module")

@@ -109,7 +109,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_observation(
         )
         assert report.returncode == 1
         assert f"the recording stops after {len(found.windows)} windows" in report.stderr
-    wait_until_clean(busy.pid)
+    assert wait_until_clean(busy.pid) == []
     assert busy.poll() is None
 
 

@@ -21,6 +21,7 @@ from memsampd.errors import CaptureError, MemsampdError
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
+from memsampd.sampler.replica.target import read_traits
 from programs.preparing import SOURCES
 
 KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "10"))
@@ -138,8 +139,51 @@ def test_signals_of_timers_do_not_keep_a_hold_waiting(tmp_path: Path) -> None:
         assert len(held) == HOLDS, "it waits for a stop that does not come"
         holding.join()
         assert process.poll() is None
-        wait_until_clean(process.pid)
+        assert wait_until_clean(process.pid) == []
     assert Counter(held).keys() & {"full", "syscall"}, held
+
+
+SETTLING = """
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/mman.h>
+static volatile uint64_t words[4096];
+static void work(uint64_t rounds) { for (uint64_t i = 0; i < rounds; i++) words[i % 4096] += i; }
+int main(int argc, char **argv) {
+    unsigned long place;
+    sscanf(argv[1], "%lx", &place);
+    printf("ready\\n");
+    fflush(stdout);
+    for (int asked = 0; !asked; work(1 << 20)) {
+        struct pollfd input = {.fd = 0, .events = POLLIN};
+        asked = poll(&input, 1, 0) > 0;
+    }
+    if (mmap((void *)place, 1ul << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE |
+             MAP_FIXED_NOREPLACE, -1, 0) != (void *)place) return 1;
+    printf("there\\n");
+    fflush(stdout);
+    for (;;) work(1 << 20);
+}
+"""
+
+
+def test_where_the_target_takes_the_place_of_its_code_the_replica_goes_elsewhere(
+    tmp_path: Path,
+) -> None:
+    with running("sleep", "1000000") as other:
+        place = read_traits(other.pid).area_address  # as of most programs
+    program = compile_c(tmp_path, "#include <poll.h>\n" + SETTLING)
+    with running(program, f"{place:x}") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert read_traits(process.pid).area_address == place
+        with closing(ReplicaSource(process.pid)) as source:
+            request = BurstRequest(process.pid, 5000, 1.0)
+            assert tracees.patiently(lambda: source.capture(request)).accesses > 0
+            tracees.go_on(process)
+            assert process.stdout.readline() == "there\n"
+            reasons = {*tracees.BUSY_REASONS, "lost"}
+            assert tracees.patiently(lambda: source.capture(request), reasons).accesses > 0
 
 
 def test_the_replica_has_nothing_and_may_do_nothing(checksum: Path) -> None:

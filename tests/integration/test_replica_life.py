@@ -18,6 +18,7 @@ from tracees import address_of, children, compile_c, patiently, running, wait_un
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -117,7 +118,8 @@ def test_after_an_exec_nothing_is_known_any_more(
 def test_the_end_of_a_target_in_a_burst(program: tuple[Path, int]) -> None:
     with running(program[0], "spins") as target, closing(ReplicaSource(target.pid)) as source:
         table_of(target)
-        killer = threading.Timer(0.2, target.kill)
+        # Not by its own method, which would take our stop of it for its end.
+        killer = threading.Timer(0.2, os.kill, (target.pid, signal.SIGKILL))
         killer.start()
         with suppress(CaptureError):
             assert source.capture(BurstRequest(target.pid, LONG, 1.0)).end is not BurstEnd.FULL
@@ -223,6 +225,7 @@ def test_stopped_and_continued(target: subprocess.Popen[str], program: tuple[Pat
         with pytest.raises(CaptureError) as caught:
             source.capture(BurstRequest(target.pid, 1000))
         assert caught.value.reason in ("job-stopped", "not-running")
+        assert read_stat(target.pid).state == "T"  # and is so still
         target.send_signal(signal.SIGCONT)
         while Path(f"/proc/{target.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
             time.sleep(0.01)

@@ -160,7 +160,7 @@ def test_a_burst_is_taken_when_a_thread_wakes_up(program: Path, which: str) -> N
                 assert result.counted is not None, result.error
                 assert result.counted.burst.tid == threads[-1]
                 accesses = result.counted.histogram.accesses
-        wait_until_clean(process.pid)
+        assert wait_until_clean(process.pid) == []
         assert process.poll() is None
 
 

@@ -15,6 +15,7 @@ from memsampd.cli.observing import (
     loading,
     logged,
     observer,
+    pausing_between_holds,
     stopping_on,
     summarise,
 )
@@ -88,6 +89,7 @@ class AttachCommand:
             logged(),
             attached(args.pid, config, output, [display]) as session,
             stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+            pausing_between_holds(),
         ):
             reason = session.run()
             summarise(session.snapshot(), reason)

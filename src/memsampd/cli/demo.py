@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from memsampd.cli.observing import announce, logged, observer, summarise
@@ -39,15 +40,19 @@ class DemoCommand:
         """Run the example.
 
         Raises:
-            CapabilityError: no C compiler, or this machine has no backend.
+            CapabilityError: no C compiler, no matplotlib, or this machine has no backend.
             RecordingError: the directory cannot be written.
         """
         from memsampd.cli.report import COMMAND as REPORT
         from memsampd.daemon.attach import attached
         from memsampd.daemon.config import OutputConfig, SessionConfig
         from memsampd.demo.program import compile_demo
-        from memsampd.errors import RecordingError
+        from memsampd.errors import CapabilityError, RecordingError
 
+        if find_spec("matplotlib") is None:
+            raise CapabilityError(
+                "the pictures need matplotlib", "pip install 'memsampd[report]', or attach to it"
+            )
         try:
             args.output.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -92,6 +93,15 @@ def _run(argv: Sequence[str]) -> int:
     return int(status or 0)
 
 
+def _prepare_streams() -> None:
+    """Have output go nowhere if there is none, and never fail for a letter that it has not got."""
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def _fail(message: object, status: int = EXIT_FAILURE) -> int:
     print(f"memsampd: error: {printable(' '.join(str(message).split()))}", file=sys.stderr)
     return status
@@ -115,6 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: 0, 1 for a failure, 2 for a wrong command line, 130 when interrupted.
     """
     use_one_thread()
+    _prepare_streams()
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
     from memsampd.daemon.session_parts import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
+
+_PAUSE_PATIENCE_SECONDS = 2.0  # a hold takes milliseconds; a wait for a thread to run, longer
 
 
 @contextmanager
@@ -301,6 +304,28 @@ def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def pausing_between_holds() -> Iterator[None]:
+    """Have Ctrl-Z stop us when no thread of a target is held: it would stay so until we go on."""
+
+    def pause(number: int, frame: object) -> None:
+        from memsampd.sampler.replica.holding import HOLDS
+
+        with HOLDS.none(_PAUSE_PATIENCE_SECONDS):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)  # goes on behind this when we are continued
+            signal.signal(number, pause)
+
+    is_usual = signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL
+    if is_usual:
+        signal.signal(signal.SIGTSTP, pause)
+    try:
+        yield
+    finally:
+        if is_usual:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
 
 def summarise(snapshot: Snapshot, reason: str) -> None:

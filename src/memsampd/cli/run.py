@@ -20,6 +20,7 @@ from memsampd.cli.observing import (
     loading,
     logged,
     observer,
+    pausing_between_holds,
     stopping_on,
     summarise,
 )
@@ -67,7 +68,10 @@ class RunCommand:
             stack.enter_context(forwarding(process))
             if ready is not None:
                 try:
-                    with ready.attached(process.pid, [display]) as session:
+                    with (
+                        ready.attached(process.pid, [display]) as session,
+                        pausing_between_holds(),
+                    ):
                         reason = session.run()
                         with stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                             summarise(session.snapshot(), reason)
@@ -90,6 +94,8 @@ def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> 
         ready = stack.enter_context(prepared(config, output))
         ready.try_beforehand()
         return ready
+    except UsageError:  # nothing has been started: the command line can be mended
+        raise
     except (MemsampdError, OSError) as error:
         announce(f"error: cannot observe the program: {error}")
         return None

@@ -8,11 +8,13 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from memsampd.cli.list import ask
 from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.exporters.hosts import is_loopback
 
 if TYPE_CHECKING:
     from memsampd.daemon.own_cpu import ProcessCpu
@@ -79,6 +81,9 @@ class HttpTargets:
 
     def __init__(self, url: str) -> None:
         self._base = f"{url.removesuffix('/').removesuffix('/api/v1/targets')}/api/v1/targets"
+        # A proxy has nothing of this machine's own.
+        handlers = [urllib.request.ProxyHandler({})] if _is_here(url) else []
+        self._opener = urllib.request.build_opener(*handlers)
 
     def targets(self) -> list[Document]:
         """Return the target document of each."""
@@ -105,14 +110,21 @@ class HttpTargets:
         try:
             if not url.startswith(("http://", "https://")):
                 raise ValueError("no http:// address")
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:
+            with self._opener.open(url, timeout=_TIMEOUT_SECONDS) as answer:
                 return dict(json.load(answer))
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
             raise CapabilityError(
                 f"no targets from {url}: {reason}",
                 "is it the address of 'memsampd daemon' or of 'memsampd attach --page'?",
             ) from error
+
+
+def _is_here(url: str) -> bool:
+    try:
+        return is_loopback(urllib.parse.urlsplit(url).hostname or "")
+    except ValueError:
+        return False
 
 
 class OwnTargets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -61,6 +62,8 @@ class TopCommand:
             raise UsageError("--json without --once", "add --once")
         if args.sort not in _KEYS:
             raise UsageError(f"no column {args.sort!r}", f"give one of {', '.join(_KEYS)}")
+        if not 0 <= args.duration < math.inf:
+            raise UsageError(f"--duration {args.duration} is out of range", "give seconds")
         if not args.once:
             _check_terminal()
         source = _source(args)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memsampd.cli.observing import announce, logged, stopping_on
+from memsampd.cli.observing import announce, logged, pausing_between_holds, stopping_on
 from memsampd.cli.run import exit_status, forwarding, start
 from memsampd.cli.trace_tools import TOOLS
 from memsampd.errors import MemsampdError, UsageError
@@ -81,6 +81,7 @@ class TraceCommand:
             logged(),
             traced(pid, path, config, overwrite=args.force) as tracing,
             stopping_on(tracing, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+            pausing_between_holds(),
         ):
             _summarise(tracing.run(), path)
         return 0

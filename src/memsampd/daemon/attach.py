@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -158,4 +158,5 @@ def confined(cpus: Sequence[int]) -> Iterator[None]:
     try:
         yield
     finally:
-        os.sched_setaffinity(0, before)
+        with suppress(OSError):  # its container may have been moved to other CPUs
+            os.sched_setaffinity(0, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from typing import Protocol
 
 import msgspec
@@ -23,6 +24,8 @@ from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
 logger = logging.getLogger(__name__)
+
+_CHILDREN = 1024  # that are remembered: nobody may ask
 
 
 class TaskBranches(BranchSource, Protocol):
@@ -58,7 +61,7 @@ class MappedBranches:
         self._source = source
         self._maps = maps
         self._notes = NoteTeller(logger)
-        self._children: list[int] = []
+        self._children: deque[int] = deque(maxlen=_CHILDREN)
         self.name = source.name
         self.period_seconds = source.period_seconds
 
@@ -86,7 +89,8 @@ class MappedBranches:
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""
-        children, self._children = self._children, []
+        children = list(self._children)
+        self._children.clear()
         return children
 
     def close(self) -> None:

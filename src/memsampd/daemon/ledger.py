@@ -11,6 +11,7 @@ from memsampd.exporters.snapshot import Overhead
 from memsampd.phases.schedule.need import USUAL_CPU_SECONDS
 from memsampd.sampler.records import BurstCost
 
+_ASLEEP_SECONDS = 1.0  # without any CPU time
 _START_SECONDS = 10.0  # for so long there is nothing but what is granted
 # Where no CPU is idle, and nobody may be disturbed, the second is not for bursts: these have this
 # part of what comes in, whatever memsampd's start and its turns take.
@@ -82,6 +83,7 @@ class Ledger:
         self._target_cpu_seconds = 0.0
         self._busy_share = 1.0
         self._own_cpu_seconds = 0.0
+        self._idle_cpu_seconds = 0.0  # of these, while the target slept: no debt of bursts
         self._sampling = Sampling()
         self._bursts = BurstCost()
         self._taken = 0  # bursts
@@ -130,6 +132,8 @@ class Ledger:
             self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
+        if now_seconds - self._ran_seconds > _ASLEEP_SECONDS:
+            self._idle_cpu_seconds += max(own_cpu_seconds - self._own_cpu_seconds, 0.0)
         self._own_cpu_seconds = own_cpu_seconds
         self._is_contended = self._is_sparing and waits_for_cpu
         self._allowance.tell(
@@ -222,12 +226,15 @@ class Ledger:
 
     @property
     def _used_seconds(self) -> float:
-        return self._own_cpu_seconds + self._bursts.replica_cpu_seconds
+        """Own CPU time, but for what was used while the target slept, and so earned none."""
+        own = self._own_cpu_seconds - self._idle_cpu_seconds
+        return own + self._bursts.replica_cpu_seconds
 
     @property
     def _without_bursts_seconds(self) -> float:
         """Own CPU time of the start and the turns."""
-        return self._own_cpu_seconds - self._bursts.tracer_cpu_seconds
+        own = self._own_cpu_seconds - self._idle_cpu_seconds
+        return own - self._bursts.tracer_cpu_seconds
 
     def allows_burst(
         self, *, is_urgent: bool = False, is_first: bool = False, is_lasting: bool = False
@@ -314,7 +321,7 @@ class Ledger:
             budget_share=self._budget_share,
             taken_cpu_seconds=self._allowance.taken_seconds,
             spent_share=cost.target_seconds / target_cpu if target_cpu > 0 else 0.0,
-            own_cpu_seconds=self._used_seconds,
+            own_cpu_seconds=self._own_cpu_seconds + cost.replica_cpu_seconds,
             replica_cpu_seconds=cost.replica_cpu_seconds,
             own_cpu_share=self._own_cpu_share,
             own_cpu_waited_seconds=self._waited(),

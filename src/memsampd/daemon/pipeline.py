@@ -202,7 +202,8 @@ class Pipeline:
         program = self.program
         lines = [each for each in turn.sampled_lines if each.time_seconds >= program.since_seconds]
         self._watches.offer_sampled(lines, program.closed)
-        for record in self._watches.take(turn, elapsed, self.parts.schedule.charge):
+        by_user_time = program.learners.clock.by_user_time
+        for record in self._watches.take(turn, elapsed, self.parts.schedule.charge, by_user_time):
             self._emit(record)
         if program.is_first:
             self._end_window_of_first()

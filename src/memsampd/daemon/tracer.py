@@ -192,7 +192,8 @@ class TracerThread:
 
     def end_seeking(self) -> None:
         """Wait no longer for a thread to come to code that is sought."""
-        os.eventfd_write(self._seek_end, 1)
+        if not self._closing.is_set():
+            os.eventfd_write(self._seek_end, 1)
 
     @property
     def has_results(self) -> bool:

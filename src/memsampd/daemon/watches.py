@@ -80,7 +80,11 @@ class Watches:
         return phase is not None and self._bands.get(phase, 0.0) > _OPEN_BAND
 
     def take(
-        self, turn: Turn, elapsed_seconds: float, charge: Callable[[float], None]
+        self,
+        turn: Turn,
+        elapsed_seconds: float,
+        charge: Callable[[float], None],
+        by_user_time: Callable[[int, float, float], float],
     ) -> Iterator[WatchRecord]:
         """Pay for watches that have ended, and make records of what they tell.
 
@@ -88,6 +92,7 @@ class Watches:
             turn: what has happened.
             elapsed_seconds: CPU time of the target since the last turn.
             charge: what bursts may cost the target pays for hits, too.
+            by_user_time: as of :class:`~memsampd.sampler.protocols.AccessClock`.
         """
         plan = self._plan
         if plan is None:
@@ -96,7 +101,9 @@ class Watches:
         for watched in map(plan.with_loss, turn.watched):
             self._ledger.add_burst(BurstCost(hit_seconds=watched.lost_seconds))
             charge(watched.lost_seconds)
-            record = plan.record(watched, self._since_start)
+            begin_seconds, *_, end_seconds = watched.times_seconds
+            factor = by_user_time(watched.order.tid, begin_seconds, end_seconds)
+            record = plan.record(watched, self._since_start, factor)
             if record is not None:
                 self._counts.watches += 1
                 yield record

@@ -316,12 +316,19 @@ class WatchPlan:
         more = self.copies.lost_seconds(watched, line.lost_share, line.kernel_since)
         return replace(watched, lost_seconds=watched.lost_seconds + more)
 
-    def record(self, watched: Watched, since_start: Callable[[float], float]) -> WatchRecord | None:
+    def record(
+        self,
+        watched: Watched,
+        since_start: Callable[[float], float],
+        by_user_time: float = 1.0,
+    ) -> WatchRecord | None:
         """Pay for a watch that has ended; None if it was of another program, or begins again.
 
         Args:
             watched: what came of it.
             since_start: makes seconds since the attach of CLOCK_MONOTONIC times.
+            by_user_time: CPU time of the thread in a second of its user time meanwhile: of a second
+                of that windows tell how many accesses it is worth.
         """
         self._balance_seconds -= watched.lost_seconds
         line = self._watched.pop(watched.order.number, None)
@@ -339,14 +346,14 @@ class WatchPlan:
             tid=line.tid,
             least_accesses=line.line.least_accesses,
             times_seconds=tuple(since_start(each) for each in watched.times_seconds),
-            cpu_seconds=watched.cpu_seconds,
-            patience_seconds=watched.patience_seconds,
+            cpu_seconds=tuple(each / by_user_time for each in watched.cpu_seconds),
+            patience_seconds=watched.patience_seconds / by_user_time,
             end=watched.end,
             words=len(watched.order.addresses),
             touched=line.line.touched,
             hit_words=watched.hit_words,
             hit_seconds=watched.lost_seconds,
-            resolution_seconds=line.resolution_seconds,
+            resolution_seconds=line.resolution_seconds / by_user_time,
             visit_touches=line.line.touches,
             is_sampled=line.is_sampled,
             counted=watched.counted,

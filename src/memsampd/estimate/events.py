@@ -271,8 +271,8 @@ class WatchRecord(Event, frozen=True, kw_only=True, tag="watch"):
         least_accesses: the line had not returned within so many accesses: only longer distances
             are looked at.
         times_seconds: when it was armed, each hit, and the end, seconds since the attach.
-        cpu_seconds: CPU time of the thread at these moments, since it was armed.
-        patience_seconds: CPU time without a hit after which it ends.
+        cpu_seconds: CPU time of the thread in user mode at these moments, since it was armed.
+        patience_seconds: such time without a hit after which it ends.
         end: why it ended: "returned", "patience", "hits" (touched too often), "evicted" (others
             needed the debug registers, or the session ended), "gone" (the thread).
         words: how many words of 8 bytes were watched: one where the burst touched nearly all of the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -103,7 +104,9 @@ def own_path() -> Path:
 def find_file(paths: Sequence[Path] | None = None) -> Path | None:
     """Return the file that counts, this user's before the machine's; None if there is none."""
     candidates = dict.fromkeys((own_path(), _SYSTEM)) if paths is None else paths
-    return next((path for path in candidates if path.exists()), None)
+    return next(
+        (path for path in candidates if os.path.exists(path)), None
+    )  # and may be looked for
 
 
 def read_file(path: Path) -> MachineFile:
@@ -140,12 +143,14 @@ def write_file(path: Path, content: MachineFile) -> None:
     Raises:
         CapabilityError: it cannot be written.
     """
-    part = path.with_suffix(".part")
+    part = Path(f"{path}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
         part.replace(path)
     except OSError as error:
+        with suppress(OSError):
+            part.unlink()
         raise CapabilityError(
             f"cannot write {path}: {error.strerror}", "name another file with --output FILE"
         ) from error

@@ -105,5 +105,8 @@ class AccessClock(Protocol):
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
         """How fast code that is known went from one moment to another (CLOCK_MONOTONIC)."""
 
+    def by_user_time(self, tid: int, start_seconds: float, end_seconds: float) -> float:
+        """CPU time of a thread in a second of its user time, 1 where that is not known."""
+
     def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
         """How fast the process went all in all; None if nothing was counted."""

@@ -352,3 +352,17 @@ def test_a_long_burst_leaves_others_room_until_what_was_granted_is_earned() -> N
     assert not costs.affords(0.25)
     costs.tell_time(121.0, 21.0, 0.9)
     assert costs.affords(0.25)
+
+
+def test_a_night_without_work_is_no_debt_of_the_day() -> None:
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.3)
+    costs.tell_time(160.0, 60.0, 1.0)
+    assert costs.allows_burst()
+    for quarter in range(1, 100_000):  # turns cost a millisecond each
+        costs.tell_time(160.0 + 0.25 * quarter, 60.0, 1.0 + 0.001 * quarter)
+    assert costs.overhead().own_cpu_seconds == pytest.approx(101.0, abs=0.01)  # and are told
+    costs.tell_time(26_000.0, 61.0, 101.0)
+    assert costs.allows_burst()
+    costs.tell_time(26_001.0, 62.0, 105.0)  # while it works they count
+    assert not costs.allows_burst()

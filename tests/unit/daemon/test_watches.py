@@ -37,7 +37,12 @@ class Watching:
         nobody = np.empty(0, np.int32)
         samples = BranchSamples(np.empty(0, np.uint64), nobody, nobody, np.empty(0), 0.002)
         turn = Turn(0.0, 0.0, 0.0, samples, watched=told, copied_bytes=copied_bytes)
-        list(self.watches.take(turn, 1.0, self.charge))
+        by_user_time = {7: 1.25}
+        self.records = list(
+            self.watches.take(
+                turn, 1.0, self.charge, lambda tid, begin, end: by_user_time[tid] * (begin < end)
+            )
+        )
 
 
 def test_copies_that_are_made_while_words_are_watched_are_paid_and_end_it() -> None:
@@ -52,6 +57,9 @@ def test_copies_that_are_made_while_words_are_watched_are_paid_and_end_it() -> N
     assert session.watches.is_too_costly
     times, cpus = (0.0, 2.0), (0.0, 2.0)
     session.turn(0, Watched(order, times, cpus, (), "evicted", 0.5, lost_seconds=1e-6))
+    (record,) = session.records  # of a thread that was in the kernel for a fifth of its time
+    assert record.cpu_seconds == pytest.approx((0.0, 1.6))
+    assert record.patience_seconds == pytest.approx(0.4)
     expected = 1e-6 + 101_000_000 * 0.25e-9
     assert session.charged == pytest.approx(expected)
     assert session.ledger.overhead().hit_seconds == pytest.approx(expected)

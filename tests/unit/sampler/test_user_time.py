@@ -96,3 +96,21 @@ def test_cpu_time_of_threads_since_they_were_asked(tmp_path: Path) -> None:
     told(tmp_path, 9, 1.75)
     (tmp_path / "7" / "task" / "7" / "schedstat").unlink()
     assert times.since([7, 9]) == pytest.approx({9: 0.25})
+
+
+def test_no_thread_is_told_what_it_used_in_turns_of_which_its_samples_are_not(
+    tmp_path: Path,
+) -> None:
+    """Eight threads are busy, four are asked about: which come first differs from turn to turn."""
+    times, order = ThreadTimes(7, proc=tmp_path), np.random.default_rng(3)
+    asked: set[int] = set()
+    for turn in range(1, 40):
+        for tid in range(8):
+            told(tmp_path, tid, 0.25 * turn)
+        found = times.since(order.permutation(8).tolist())
+        assert list(found.values()) == pytest.approx(len(found) * [0.25])
+        asked |= found.keys()
+    assert len(asked) == 4  # the same ones, as long as they run
+    for tid in range(8):
+        told(tmp_path, tid, 20.0)
+    assert times.since([4, 5, 6, 7]).keys() <= asked

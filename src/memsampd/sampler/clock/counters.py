@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.sampler.clock.code import is_in, likeness
+from memsampd.sampler.clock.user_time import UserTime
 from memsampd.sampler.rates import CodeRate, Speed, Stretch, TimedStretch
 from memsampd.sampler.records import BranchSamples
 
@@ -38,12 +39,14 @@ class CounterClock:
         self._counted = np.empty((0, 4))
         self._codes: list[tuple[int, NDArray[np.uint64]]] = []
         self._next_code = 0
+        self._user_time = UserTime()
 
     def add(self, samples: BranchSamples, cpu_seconds: Mapping[int, float] | None = None) -> None:
         """Remember samples; such as counted nothing tell nothing."""
         counted = samples.counted
         if counted is None or not len(samples):
             return
+        self._user_time.add(samples, cpu_seconds or {})
         rows = np.column_stack(
             [counted.accesses, counted.instructions, counted.cycles, counted.seconds]
         )
@@ -78,7 +81,9 @@ class CounterClock:
         # By how much the samples' own rates differ, longer ones counting more.
         variance = float(seconds @ (accesses / seconds / mean - 1) ** 2) / total
         error = float(np.sqrt(variance / len(rows)))
-        timed = TimedStretch(round(float(accesses.sum())), total, self.name, error=error)
+        by_user_time = self.by_user_time(stretch.tid, start, end)  # counts are by all CPU time
+        accesses_of_user = round(float(accesses.sum()) * by_user_time)
+        timed = TimedStretch(accesses_of_user, total, self.name, error=error)
         return timed, self._code_of(stretch.code_ip)
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
@@ -88,8 +93,14 @@ class CounterClock:
             rows = self._rows(start_seconds, end_seconds, code_ip)
             accesses, seconds = self._counted[rows][:, [0, 3]].sum(axis=0).tolist()
             if len(rows) >= _WINDOW_LEAST and accesses > 0:
-                found.append(CodeRate(code, accesses / seconds, len(rows)))
+                tids = set(self._tid[rows].tolist())
+                by_user_time = self._user_time.factor(tids, start_seconds, end_seconds)
+                found.append(CodeRate(code, by_user_time * accesses / seconds, len(rows)))
         return tuple(found)
+
+    def by_user_time(self, tid: int, start_seconds: float, end_seconds: float) -> float:
+        """CPU time of a thread in a second of its user time, 1 where that is not known."""
+        return self._user_time.factor({tid}, start_seconds, end_seconds)
 
     def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
         """How fast the process went from one moment to another; None if nothing tells."""

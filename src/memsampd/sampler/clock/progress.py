@@ -222,6 +222,10 @@ class ProgressClock:
             for rate in self._codes.rates(self._samples.pairs_of_all(threads, inside))
         )
 
+    def by_user_time(self, tid: int, start_seconds: float, end_seconds: float) -> float:
+        """CPU time of a thread in a second of its user time, 1 where that is not known."""
+        return self._user_time.factor({tid}, start_seconds, end_seconds)
+
     def speed(self, start_seconds: float, end_seconds: float) -> Speed | None:
         """How fast the process went all in all: nothing is counted."""
         return None

@@ -226,15 +226,15 @@ def _partner() -> Iterator[Callable[[], int]]:
             time.sleep(0)
         return mine_ns + told[-1]
 
-    # Threads start on the CPUs of who starts them.
-    os.sched_setaffinity(0, {min(before)})
     thread = threading.Thread(target=answer, name="memsampd-switches", daemon=True)
-    thread.start()
     try:
+        os.sched_setaffinity(0, {min(before)})  # threads start on the CPUs of who starts them
+        thread.start()
         yield pass_bytes
     finally:
         os.close(to_it)
-        thread.join()
+        if thread.ident is not None:  # it began
+            thread.join()
         for each in (from_it, to_me, from_me):
             os.close(each)
         os.sched_setaffinity(0, before)

@@ -106,6 +106,8 @@ class SwitchCounter:
         new, used_seconds = 0, 0.0
         for tid, now in told.items():
             last = before.get(tid, Scheduled())
+            if now.ran_ns < last.ran_ns:  # another thread, of the same number
+                last = Scheduled()
             new += now.times - last.times
             used_seconds += 1e-9 * (now.ran_ns - last.ran_ns)
         if self._told is None:

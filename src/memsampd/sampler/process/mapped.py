@@ -60,6 +60,7 @@ class MappedMemory:
         """Another program runs in the process: all that it has is new."""
         self._before: _Counts | None = None
         self._looked_bytes = 0.0  # the address space in which devices were looked for
+        self._had_devices = False
 
     def since(self) -> MemoryUse | None:
         """Return what it has, and what it was given since the last call.
@@ -97,10 +98,10 @@ class MappedMemory:
     def _has_devices(self, space_bytes: int) -> bool:
         """Look for them, unless nothing can have come; areas need not be told apart for that."""
         if space_bytes > _GROWTH * self._looked_bytes:
-            if _DEVICE.search((self._proc / str(self._pid) / "maps").read_bytes()):
-                return True
+            maps = (self._proc / str(self._pid) / "maps").read_bytes()
+            self._had_devices = _DEVICE.search(maps) is not None
             self._looked_bytes = space_bytes
-        return False
+        return self._had_devices
 
     def _uncounted_pages(self, threads: int) -> int:
         """Pages that CPUs have not added up yet (percpu_counter: a batch each)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -58,10 +57,18 @@ class ThreadTimes:
     def since(self, tids: Iterable[int]) -> dict[int, float]:
         """Return the CPU time of threads since these were last asked about, seconds.
 
-        Those that nobody asked about before, and those that are gone, are left out.
+        Those that nobody asked about before, and those that are gone, are left out. So are those
+        beyond the most that are asked about, now and the next time: what they used meanwhile would
+        be told beside what they did since.
+
+        Args:
+            tids: threads that did something, each once.
         """
         told: dict[int, float] = {}
-        for tid in islice(tids, self._most):
+        order = sorted(tids, key=lambda tid: tid not in self._ran_ns)
+        for tid in order[self._most :]:
+            self._ran_ns.pop(tid, None)
+        for tid in order[: self._most]:
             now = read_scheduled(tid, self._tasks)
             before = self._ran_ns.pop(tid, None)
             if now is not None:

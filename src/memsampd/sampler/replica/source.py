@@ -22,6 +22,7 @@ from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstEnd, Bu
 from memsampd.sampler.replica.collectors import Collector, Counted, Rows
 from memsampd.sampler.replica.common_forms import common_forms
 from memsampd.sampler.replica.forms import FormDecoder
+from memsampd.sampler.replica.holding import HOLDS
 from memsampd.sampler.replica.holds import HoldLimit
 from memsampd.sampler.replica.taken import PATIENCE_SECONDS, Taken
 from memsampd.sampler.replica.target import has_company, read_traits
@@ -337,21 +338,22 @@ class ReplicaSource:
         arrival_seconds: float = 0.0,
         arrival_end: int = -1,
     ) -> Taken:
-        told: dict[str, Any] = self._replica.burst(
-            tid,
-            accesses,
-            hold_seconds,
-            patience_seconds=PATIENCE_SECONDS,
-            chain_seconds=chain_seconds,
-            dry_seconds=dry_seconds,
-            has_company=has_company,
-            describe=self._describe_form,
-            beyond_seconds=beyond_seconds,
-            arrival_leader=arrival[0],
-            arrival=arrival[1],
-            arrival_seconds=arrival_seconds,
-            arrival_end=arrival_end,
-        )
+        with HOLDS.one():
+            told: dict[str, Any] = self._replica.burst(
+                tid,
+                accesses,
+                hold_seconds,
+                patience_seconds=PATIENCE_SECONDS,
+                chain_seconds=chain_seconds,
+                dry_seconds=dry_seconds,
+                has_company=has_company,
+                describe=self._describe_form,
+                beyond_seconds=beyond_seconds,
+                arrival_leader=arrival[0],
+                arrival=arrival[1],
+                arrival_seconds=arrival_seconds,
+                arrival_end=arrival_end,
+            )
         taken = Taken(**told)
         self._holds.add(taken.held_seconds)
         return taken

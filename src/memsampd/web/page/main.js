@@ -214,9 +214,26 @@ function say(text, isLost) {
 // --- themes
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
+let chosenTheme = "system";
+
+/** What was chosen; a browser that keeps nothing follows the system. */
+function keptTheme() {
+  try {
+    return localStorage.getItem("theme") ?? "system";
+  } catch {
+    return chosenTheme;
+  }
+}
+
+function keepTheme(theme) {
+  chosenTheme = theme;
+  try {
+    localStorage.setItem("theme", theme);
+  } catch { /* until the page is left, then */ }
+}
 
 function applyTheme() {
-  const wanted = localStorage.getItem("theme") ?? "system";
+  const wanted = keptTheme();
   document.documentElement.dataset.theme = wanted === "system" ? (dark.matches ? "dark" : "light") : wanted;
   $("theme-name").textContent = wanted;
   colours.drawRamp($("ramp"));
@@ -226,8 +243,7 @@ function applyTheme() {
 }
 
 $("theme").addEventListener("click", () => {
-  const now = localStorage.getItem("theme") ?? "system";
-  localStorage.setItem("theme", THEMES[(THEMES.indexOf(now) + 1) % THEMES.length]);
+  keepTheme(THEMES[(THEMES.indexOf(keptTheme()) + 1) % THEMES.length]);
   applyTheme();
 });
 dark.addEventListener("change", applyTheme);
@@ -250,4 +266,4 @@ setInterval(() => { if (!document.hidden) refresh(); }, EVERY_MS);
 $("node").open = !matchMedia("(max-width: 52rem)").matches;
 applyTheme();
 refresh();
-api.listen((kind) => { if (kind !== "phase") refresh(); }, (isLost) => { if (isLost) say("the server does not answer", true); });
+api.listen((kind) => { if (kind !== "phase" && !document.hidden) refresh(); }, (isLost) => { if (isLost) say("the server does not answer", true); });
