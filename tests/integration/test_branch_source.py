@@ -336,6 +336,7 @@ def test_a_full_ring_is_counted_as_lost(programs: list[Program]) -> None:
             program.go()
             rest = read_all(source)
             cpu_seconds = cpu_seconds_of(program.pid, start_ns)
+        assert first.overflowed
         assert rest.lost > 0
         return (first.lost + rest.lost + len(first) + len(rest)) * 1e-4 / cpu_seconds
 

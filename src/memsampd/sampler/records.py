@@ -71,6 +71,8 @@ class BranchSamples(msgspec.Struct, frozen=True):
         exec_seconds: CLOCK_MONOTONIC times at which the process that was attached to executed
             another program, ascending.
         left_out: samples since the previous read of programs that ran for too short a time.
+        overflowed: a ring was full when it was read: samples that came last may be lost, too, and
+            are told as such with the next ones.
     """
 
     ip: NDArray[np.uint64]
@@ -86,6 +88,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
     counted: Counted | None = None
     weight: float = 1.0
     left_out: int = 0
+    overflowed: bool = False
 
     def __len__(self) -> int:
         return len(self.ip)
@@ -130,7 +133,13 @@ class BranchSamples(msgspec.Struct, frozen=True):
                 left_out += end - first
             else:
                 parts.append(replace(self.part(first, end), exec_seconds=(begun,)))
-        parts[-1] = replace(parts[-1], lost=self.lost, throttled=self.throttled, left_out=left_out)
+        parts[-1] = replace(
+            parts[-1],
+            lost=self.lost,
+            throttled=self.throttled,
+            left_out=left_out,
+            overflowed=self.overflowed,
+        )
         yield from parts
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd.sampler.clock.user_time import UserTime
 from memsampd.sampler.process.schedstat import ThreadTimes
@@ -68,6 +69,16 @@ def test_what_is_not_known_is_one(samples: dict[int, int], used: dict[int, float
     times.add(sampled(10.0, samples), used)
     assert times.factor({7}, 10.1, 10.2) == 1.0
     assert times.factor({7}, 20.0, 20.1) == 1.0
+
+
+def test_lost_samples_were_not_in_the_kernel() -> None:
+    """As where memsampd gets no CPU for seconds, and its buffers overflow."""
+    times = UserTime()
+    times.add(replace(sampled(10.0, {7: 25}), overflowed=True), {7: 0.25})
+    times.add(replace(sampled(10.1, {7: 25}), lost=100), {7: 0.25})  # with which that is told
+    assert times.factor({7}, 10.1, 10.2) == 1.0
+    times.add(replace(sampled(10.25, {7: 100}), lost=1), {7: 0.25})
+    assert times.factor({7}, 10.3, 10.4) == pytest.approx(1.25)
 
 
 def test_many_threads_are_forgotten_in_turn() -> None:

@@ -120,11 +120,14 @@ perf_open_counter(PyObject *Py_UNUSED(module), PyObject *args, PyObject *kwargs)
     return fd < 0 ? PyErr_SetFromErrno(PyExc_OSError) : PyLong_FromLong(fd);
 }
 
+#define ROOM_BYTES 512 /* more than a record of ours takes */
+
 /* One ring buffer, mapped from the descriptor of an event. */
 typedef struct {
     PyObject_HEAD
     Ring ring;
     uint64_t sample_type; /* of the events that write to it */
+    int was_full;         /* when it was drained last */
 } PerfRing;
 
 static int
@@ -186,9 +189,23 @@ ring_drain(PyObject *self, PyObject *Py_UNUSED(unused))
     PerfRing *perf_ring = (PerfRing *)self;
     uint64_t head;
     PyObject *found = ring_records(perf_ring, &head);
-    if (found && perf_ring->ring.control)
+    if (found && perf_ring->ring.control) {
+        const uint64_t used = head - perf_ring->ring.control->data_tail;
+        perf_ring->was_full = perf_ring->ring.data_bytes - used < ROOM_BYTES;
         ring_give_back(&perf_ring->ring, head);
+    }
     return found;
+}
+
+PyDoc_STRVAR(ring_was_full_doc,
+             "was_full()\n--\n\n"
+             "Whether there was no room for more when it was drained last: what came then is lost, and\n"
+             "the kernel says so with the next record that it writes.");
+
+static PyObject *
+ring_was_full(PyObject *self, PyObject *Py_UNUSED(unused))
+{
+    return PyBool_FromLong(((PerfRing *)self)->was_full);
 }
 
 PyDoc_STRVAR(ring_peek_doc,
@@ -205,6 +222,7 @@ ring_peek(PyObject *self, PyObject *Py_UNUSED(unused))
 static PyMethodDef ring_methods[] = {
     {"drain", ring_drain, METH_NOARGS, ring_drain_doc},
     {"peek", ring_peek, METH_NOARGS, ring_peek_doc},
+    {"was_full", ring_was_full, METH_NOARGS, ring_was_full_doc},
     {"close", ring_close, METH_NOARGS, PyDoc_STR("close()\n--\n\nUnmap it; may be called twice.")},
     {NULL, NULL, 0, NULL},
 };

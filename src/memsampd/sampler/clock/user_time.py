@@ -17,6 +17,7 @@ from memsampd.sampler.records import BranchSamples
 _TURNS = 64  # that are remembered of a thread
 _THREADS = 256  # that are remembered: the first ones are forgotten
 _SAMPLES_LEAST = 16
+_LOST_MOST = 0.02
 _MOST = 10.0
 
 
@@ -47,8 +48,11 @@ class UserTime:
 
         Args:
             samples: of them, not empty.
-            cpu_seconds: CPU time by thread; of others nothing is learned.
+            cpu_seconds: CPU time by thread; of others nothing is learned, nor where samples were
+                lost, which would count as time in the kernel.
         """
+        if samples.overflowed or samples.lost > _LOST_MOST * len(samples):
+            return
         each = samples.each_cpu_seconds
         end_seconds = float(samples.time_seconds[-1])
         for tid, used in cpu_seconds.items():

@@ -68,12 +68,14 @@ class Drained(msgspec.Struct, frozen=True):
         events: in no order.
         lost: samples dropped by the kernel, or that could not be read.
         throttled: throttle events.
+        overflowed: some ring had no room for more: what came last may be lost.
     """
 
     samples: NDArray[np.void]
     events: tuple[TaskEvent, ...]
     lost: int
     throttled: int
+    overflowed: bool = False
 
 
 class Rings(Protocol):
@@ -156,6 +158,7 @@ def gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:
     parts: list[bytearray] = []
     events: list[TaskEvent] = []
     lost = throttled = 0
+    overflowed = False
     for ring in rings:
         samples, ring_events, ring_lost, ring_throttled = ring.peek() if leaves else ring.drain()
         parts.append(samples)
@@ -173,8 +176,9 @@ def gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:
             )
         lost += ring_lost
         throttled += ring_throttled
+        overflowed = overflowed or ring.was_full()
     samples_all = np.frombuffer(b"".join(parts), SAMPLE_DTYPE)
-    return Drained(samples_all, tuple(events), lost, throttled)
+    return Drained(samples_all, tuple(events), lost, throttled, overflowed)
 
 
 def join(parts: Sequence[Drained]) -> Drained:
@@ -186,4 +190,5 @@ def join(parts: Sequence[Drained]) -> Drained:
         tuple(event for part in parts for event in part.events),
         sum(part.lost for part in parts),
         sum(part.throttled for part in parts),
+        any(part.overflowed for part in parts),
     )

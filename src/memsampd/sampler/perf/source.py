@@ -108,6 +108,7 @@ class StreamedBranches(Closing):
             branch_samples(found.samples, self.period_seconds),
             lost=found.lost,
             throttled=found.throttled,
+            overflowed=found.overflowed,
             cpu_seconds=cpu_seconds,
             counted=self._readings.counted(found.samples),
         )
