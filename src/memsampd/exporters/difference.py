@@ -182,16 +182,21 @@ def _traffic(analysis: Analysis, size_bytes: int) -> Range:
 
 
 def _knee(curve: MissRatioCurve | None) -> Range:
-    """Return the size that has saved nine tenths of the misses that any of the sizes saves."""
+    """Return the size that has saved nine tenths of the misses that any of the sizes saves.
+
+    At least and at most: of any curve that falls and lies within the bounds.
+    """
     if curve is None:
         return UNKNOWN
 
-    def of(row: NDArray[np.float64]) -> float:
-        limit = row[-1] + _KNEE * (row[0] - row[-1])
-        return float(curve.sizes_bytes[int(np.argmax(row <= limit))])
+    def first(row: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+        """The first size at which a row is as low as another one that has saved nine tenths."""
+        is_low = row <= other[-1] + _KNEE * (other[0] - other[-1])
+        return float(curve.sizes_bytes[int(np.argmax(is_low)) if is_low.any() else -1])
 
-    found = [of(row) for row in (curve.miss_ratio, curve.low, curve.high)]
-    return Range(found[0], min(found), max(found))
+    middle = first(curve.miss_ratio, curve.miss_ratio)
+    least, most = first(curve.low, curve.high), first(curve.high, curve.low)
+    return Range(middle, min(middle, least), max(middle, most))
 
 
 # -- phases ------------------------------------------------------------------------------------

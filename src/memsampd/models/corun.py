@@ -170,7 +170,7 @@ class _Filling:
         ratios[_LOW, lines * curve.line_bytes > curve.sizes_bytes[-1]] = 0.0  # nobody looked there
         # Exact where 1/m is linear; steps are small.
         accesses = np.diff(lines) / np.maximum((ratios[:, 1:] + ratios[:, :-1]) / 2, _LEAST_RATIO)
-        factor = 1 + _DEVIATIONS * (demand.spread or 0.0)
+        factor = _factor(demand)
         rate = demand.accesses_per_second * np.array([1.0, 1 / factor, factor])
         seconds = np.cumsum(accesses, axis=1) / rate[:, None]
         return cls(lines, np.pad(seconds, ((0, 0), (1, 0))), ratios, curve.line_bytes)
@@ -251,6 +251,11 @@ def _when_full(
     return np.asarray(own[row, before] + part * (own[row, after] - own[row, before]))
 
 
+def _factor(demand: Demand) -> float:
+    """By what an access rate may be wrong, either way."""
+    return 1 + _DEVIATIONS * (demand.spread or 0.0)
+
+
 def _missed(
     demands: Sequence[Demand],
     fillings: Sequence[_Filling],
@@ -278,13 +283,16 @@ def _missed(
     ratios[:, _HIGH] = known * ratios[:, _HIGH] + (1 - known)
     accesses = float(weights @ rates)
     misses = (weights * rates) @ ratios
+    # A rate that is wrong has the program make more accesses, or fewer.
+    off = np.array([_factor(demands[phase]) for phase in phases])
+    fewest, most = (weights * rates / off) @ ratios, (weights * rates * off) @ ratios
     per_access = misses / accesses if accesses > 0 else 0 * misses
     return SharedMisses(
         miss_ratio=float(per_access[_MIDDLE]),
         low=float(per_access[_LOW]),
         high=float(per_access[_HIGH]),
         misses_per_second=float(misses[_MIDDLE]),
-        low_per_second=float(misses[_LOW]),
-        high_per_second=float(misses[_HIGH]),
+        low_per_second=float(fewest[_LOW]),
+        high_per_second=float(most[_HIGH]),
         held_bytes=float(weights @ held[:, 0]) * fillings[0].line_bytes,
     )

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from invented import burst_record, recording_of, window_record
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from memsampd.estimate.events import code_bytes
 from memsampd.exporters.analysis import Analysis, analyse
-from memsampd.exporters.difference import Change, Range, difference
+from memsampd.exporters.difference import Change, Range, _knee, difference
 from memsampd.exporters.difference_text import to_document, to_text
+from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import default_sizes
 
 SIZES = default_sizes()
@@ -108,3 +110,26 @@ def test_the_document_is_json_with_a_verdict_for_each_change() -> None:
     assert len(document["miss_ratio"]) == len(document["sizes_bytes"]) == len(SIZES)
     assert {"before", "after", "verdict"} == set(document["knee_bytes"])
     assert set(document["caches"]) == {"L1d", "L2", "L3"}
+
+
+def test_knees_of_curves_within_the_bounds_lie_within_those_of_the_knee() -> None:
+    rng = np.random.default_rng(2)
+    sizes = SIZES.astype(np.int64)
+
+    def falling(low: float, high: float) -> NDArray[np.float64]:
+        return np.sort(rng.uniform(low, high, len(sizes)))[::-1]
+
+    def knee(row: NDArray[np.float64]) -> int:
+        limit = row[-1] + 0.1 * (row[0] - row[-1])
+        return int(sizes[int(np.argmax(row <= limit))])
+
+    for _ in range(200):
+        low = falling(0.0, rng.uniform(0.01, 1))
+        high = np.minimum(low + falling(0.0, 0.2), 1.0)
+        found = _knee(MissRatioCurve(sizes, (low + high) / 2, low, high, "lru", 64, 1000))
+        assert found.low is not None
+        assert found.high is not None
+        for _ in range(50):
+            row = low + rng.random() ** 3 * (high - low)
+            row = np.minimum.accumulate(np.clip(row + rng.normal(0, 0.1, len(row)), low, high))
+            assert found.low <= knee(np.maximum(row, low)) <= found.high

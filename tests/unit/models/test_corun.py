@@ -106,6 +106,13 @@ def test_equal_programs_get_half_each(streams: Any) -> None:
     assert [each.held_bytes for each in told] == pytest.approx([128 << 10] * 2, rel=0.02)
 
 
+def test_a_rate_that_may_be_wrong_is_one_of_misses_too() -> None:
+    (told,) = share_cache([[Demand(1.0, 3e6, 0.5, flat(0.2, 0.2, 0.2))]], 256 << 10)
+    assert (told.low, told.high) == pytest.approx((0.2, 0.2))
+    assert told.misses_per_second == pytest.approx(6e5)
+    assert (told.low_per_second, told.high_per_second) == pytest.approx((3e5, 12e5))
+
+
 def test_what_fits_is_not_missed(streams: Any) -> None:
     small = [program(streams.loop(100, 50_000), 1.0), program(streams.loop(200, 50_000), 9.0)]
     assert [each.miss_ratio for each in share_cache(small, 64 << 10)] == pytest.approx([0, 0])
