@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -141,6 +142,50 @@ def test_signals_of_timers_do_not_keep_a_hold_waiting(tmp_path: Path) -> None:
         assert process.poll() is None
         assert wait_until_clean(process.pid) == []
     assert Counter(held).keys() & {"full", "syscall"}, held
+
+
+QUEUED = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+static volatile int expected, wrong;
+static volatile sig_atomic_t is_over;
+static volatile uint64_t words[512];
+static void take(int number, siginfo_t *info, void *context) {
+    (void)number, (void)context;
+    wrong += info->si_code != SI_QUEUE || info->si_value.sival_int != expected;
+    expected++;
+}
+static void end(int number) { is_over = number; }
+int main(void) {
+    struct sigaction action = {.sa_sigaction = take, .sa_flags = SA_SIGINFO};
+    sigaction(SIGRTMIN, &action, NULL);
+    signal(SIGTERM, end);
+    printf("ready\\n");
+    fflush(stdout);
+    for (uint64_t i = 0; !is_over; i++) words[i % 512] += i;
+    printf("%d taken, %d wrong\\n", expected, wrong);
+    return 0;
+}
+"""
+
+
+class SigVal(ctypes.Union):
+    _fields_ = [("number", ctypes.c_int), ("pointer", ctypes.c_void_p)]
+
+
+def test_each_queued_signal_comes_once_in_its_turn_and_whole(tmp_path: Path) -> None:
+    libc, pauses = ctypes.CDLL(None, use_errno=True), random.Random(11)
+    with running(compile_c(tmp_path, QUEUED)) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        sent = 0
+        with observed(process.pid, max_accesses=20_000) as tally:
+            while sent < 2000 or tally.bursts < 40:
+                assert libc.sigqueue(process.pid, signal.SIGRTMIN, SigVal(number=sent)) == 0
+                sent += 1
+                time.sleep(pauses.random() * 0.001)
+        assert _result(process) == f"{sent} taken, 0 wrong"
 
 
 SETTLING = """
