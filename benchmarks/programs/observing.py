@@ -205,7 +205,7 @@ def attacker(pid: int, accesses: int = 300) -> Iterator[subprocess.Popen[str]]:
     ) as process:
         try:
             assert process.stdout is not None
-            process.stdout.readline()
+            assert process.stdout.readline() == "ready\n", "it observes nothing"
             yield process
         finally:
             process.kill()

@@ -77,7 +77,7 @@ def test_registers_and_vectors_survive(checksum: Path) -> None:
 
 
 def test_the_end_of_the_observer_at_any_moment_leaves_nothing(checksum: Path) -> None:
-    delays = random.Random(20260)
+    delays, seen = random.Random(20260), 0
     with running(checksum) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -85,11 +85,13 @@ def test_the_end_of_the_observer_at_any_moment_leaves_nothing(checksum: Path) ->
             with attacker(process.pid, 100_000) as observer:
                 time.sleep(delays.uniform(0, KILL_WITHIN_SECONDS))
                 replicas = _replicas(observer.pid)
+                seen += len(replicas)
                 observer.send_signal(DEATHS[number % len(DEATHS)])
                 observer.wait()
             assert wait_until_clean(process.pid) == [], f"round {number}"
             assert _wait_until_dead(replicas) == [], f"round {number}"
             assert not read_stat(process.pid).is_dead, f"round {number}"
+        assert seen > 0
         assert _result(process) == "right"
 
 
