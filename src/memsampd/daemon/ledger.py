@@ -225,16 +225,18 @@ class Ledger:
         return self._bursts.own_cpu_seconds
 
     @property
-    def _used_seconds(self) -> float:
+    def _awake_seconds(self) -> float:
         """Own CPU time, but for what was used while the target slept, and so earned none."""
-        own = self._own_cpu_seconds - self._idle_cpu_seconds
-        return own + self._bursts.replica_cpu_seconds
+        return self._own_cpu_seconds - self._idle_cpu_seconds
+
+    @property
+    def _used_seconds(self) -> float:
+        return self._awake_seconds + self._bursts.replica_cpu_seconds
 
     @property
     def _without_bursts_seconds(self) -> float:
         """Own CPU time of the start and the turns."""
-        own = self._own_cpu_seconds - self._idle_cpu_seconds
-        return own - self._bursts.tracer_cpu_seconds
+        return self._awake_seconds - self._bursts.tracer_cpu_seconds
 
     def allows_burst(
         self, *, is_urgent: bool = False, is_first: bool = False, is_lasting: bool = False

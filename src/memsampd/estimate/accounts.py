@@ -15,9 +15,8 @@ from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
 from memsampd.sampler.rates import Speed
 
-_MERGES_KNOWN = (
-    4096  # bursts and watches that are told late name phases that are gone, but not older ones
-)
+# Bursts and watches that are told late name phases that are gone, but none gone for so long.
+_MERGES_KNOWN = 4096
 
 
 class WindowSums(msgspec.Struct):
@@ -206,6 +205,8 @@ class PhaseAccount(msgspec.Struct):
                 what memory the program had.
         """
         settled = self.settled
+        if not settled.weights[row]:
+            return
         free = 1.0 - settled.sure_hits / max(settled.accesses, 1.0)
         settled.misses += settled.weights[row] * (change * free.reshape(len(change), 1, -1)).ravel()
 

@@ -104,9 +104,8 @@ def own_path() -> Path:
 def find_file(paths: Sequence[Path] | None = None) -> Path | None:
     """Return the file that counts, this user's before the machine's; None if there is none."""
     candidates = dict.fromkeys((own_path(), _SYSTEM)) if paths is None else paths
-    return next(
-        (path for path in candidates if os.path.exists(path)), None
-    )  # and may be looked for
+    # Not by the path's own method, which raises where one may not look.
+    return next((path for path in candidates if os.path.exists(path)), None)
 
 
 def read_file(path: Path) -> MachineFile:

@@ -318,24 +318,25 @@ class LeaderFollower(base.Clusterer):
             phase: theirs.
             merged: is told which phase was given up, if there were as many as there may be.
         """
+        if self.max_phases == 1:
+            return None
         row = self._ids.index(phase)
         for windows in _TOGETHER:
             if len(self._run) < windows or self._remembered[row] < windows + 1:
                 break
             latest = self._latest(windows)
             rest = np.maximum(self._sums[row] - latest, 0.0)
-            if not _are_alike(latest, rest, self.split_tolerance, self.deviations):
-                if len(self._ids) == self.max_phases:
-                    if self.max_phases == 1:
-                        return None
-                    merged.append(self._evict(spared=row))
-                    row = self._ids.index(phase)
-                self._sums[row] = rest
-                self._remembered[row] -= windows
-                self._windows[row] -= windows
-                self._activity[row] = max(self._activity[row] - windows, 0.0)
-                self._run_phase, self._run = self._found(latest, windows), self._run[-windows:]
-                return self._run_phase
+            if _are_alike(latest, rest, self.split_tolerance, self.deviations):
+                continue
+            if len(self._ids) == self.max_phases:
+                merged.append(self._evict(spared=row))
+                row = self._ids.index(phase)
+            self._sums[row] = rest
+            self._remembered[row] -= windows
+            self._windows[row] -= windows
+            self._activity[row] = max(self._activity[row] - windows, 0.0)
+            self._run_phase, self._run = self._found(latest, windows), self._run[-windows:]
+            return self._run_phase
         return None
 
     def _age_activity(self) -> None:

@@ -79,10 +79,8 @@ class Paces:
 
     def _note(self, key: _Key, level: float, times: int) -> None:
         missing = min(_TRIES - self._near(key, level), times)
-        self._known[key] = [
-            *self._known.pop(key, []),
-            *(missing * [level]),
-        ]  # the latest stands last
+        # Put back behind the others: what was met last is forgotten last.
+        self._known[key] = [*self._known.pop(key, []), *(missing * [level])]
         if len(self._known) > _KEYS:
             del self._known[next(iter(self._known))]
 

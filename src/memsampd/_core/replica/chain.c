@@ -13,7 +13,7 @@
 #define CALL_SECONDS 0.02    /* that a call may take before it counts as asleep */
 #define STRETCH_SECONDS 0.05 /* for a stretch, on a machine whose CPUs are all busy */
 #define STRETCH_FACTOR 10.0
-#define FEW_PAGES 64u
+#define FEW_PAGES 64u /* of more, those that hold code are gone through */
 
 /* The registers that the program sees must be the same before a call; but for how long it is to wait,
  * which programs work out from the time of day. */

@@ -54,8 +54,9 @@ class SampleStream(Closing):
         Where sampling goes on after a pause, events may be refused, to be tried again after the
         next one: that is no end.
         """
-        is_there = self._process is not None and self._process.alive()
-        return self._is_gone or (self._rings.ended and not is_there)
+        if self._is_gone or not self._rings.ended:
+            return self._is_gone
+        return self._process is None or not self._process.alive()
 
     def read(self, timeout_seconds: float) -> Drained:
         """Wait for samples, at most so long, and return all that have come, in order of time.

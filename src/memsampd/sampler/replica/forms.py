@@ -7,7 +7,8 @@ them is implied by the form.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 import iced_x86
 import numpy as np
@@ -124,6 +125,7 @@ _NOT_TOLD = {getattr(Mnemonic, name) for name in ("ENTER", "MOVDIR64B", "ENQCMD"
 _PLAIN_STACK = {Mnemonic.PUSH, Mnemonic.POP, Mnemonic.CALL, Mnemonic.RET, Mnemonic.PUSHFQ}
 
 
+Used: TypeAlias = Sequence[iced_x86.UsedRegister]
 _MERGED_BELOW_BYTES = 4  # narrower parts of a general register keep the rest of it
 _LEGACY_PREFIXES = frozenset(b"\x66\x67\xf0\xf2\xf3\x64\x65\x26\x2e\x36\x3e")
 
@@ -173,91 +175,94 @@ class FormDecoder:
         form["flags"] = recipe["flags"]
         if form["flags"] & (SYSCALL | UNSUPPORTED):
             return form
-        if not self._settle_flow(form, instruction):
+        used = self._info.info(instruction).used_registers()
+        if not _settle_flow(form, instruction) or _moves_segments(used):
             form["flags"] = UNSUPPORTED
             return form
-        self._settle_registers(form, instruction)
-        self._settle_dependences(form, instruction)
+        _settle_registers(form, used)
+        _settle_dependences(form, instruction, used)
         form["references"] = recipe["references"]
         for row, reference in zip(form["reference"], recipe["reference"], strict=True):
             _settle_reference(row, reference)
         form["displacement_scale"] = _displacement_scale(sample, operands_bytes)
         return form
 
-    def _settle_flow(self, form: NDArray[np.void], instruction: iced_x86.Instruction) -> bool:
-        flow = _FLOWS.get(instruction.flow_control)
-        if instruction.mnemonic == Mnemonic.INT3:
-            flow = _STOP
-        if flow is None or instruction.mnemonic in _NOT_MOVABLE | _NOT_TOLD:
-            return False
-        if any(
-            used.register in (Register.FS, Register.GS) and used.access in WRITES
-            for used in self._info.info(instruction).used_registers()
-        ):  # addresses by segments are told by what it was when the burst began
-            return False
-        if instruction.is_jmp_far or instruction.is_call_far:
-            return False
-        if instruction.is_jmp_far_indirect or instruction.is_call_far_indirect:
-            return False
-        if instruction.mnemonic in _SHORT_BRANCHES:
-            flow = _SHORT_BRANCH
-        form["flow"] = flow
-        if instruction.mnemonic in _PLAIN_STACK:
-            form["stack_delta"] = instruction.stack_pointer_increment
-        return True
 
-    def _settle_registers(self, form: NDArray[np.void], instruction: iced_x86.Instruction) -> None:
-        fields = {_REG: _FIELD_REG, _RM: _FIELD_RM, _VVVV: _FIELD_VVVV}
-        byte_fields = {_REG: _FIELD_REG_BYTE, _RM: _FIELD_RM_BYTE}
-        for used in self._info.info(instruction).used_registers():
-            number = _number(used.register)
-            if number is None or number in (_BASE, _INDEX):
+def _moves_segments(used_registers: Used) -> bool:
+    """Whether it writes FS or GS: addresses by these are told by what was there at the begin."""
+    return any(
+        used.register in (Register.FS, Register.GS) and used.access in WRITES
+        for used in used_registers
+    )
+
+
+def _settle_flow(form: NDArray[np.void], instruction: iced_x86.Instruction) -> bool:
+    flow = _FLOWS.get(instruction.flow_control)
+    if instruction.mnemonic == Mnemonic.INT3:
+        flow = _STOP
+    if flow is None or instruction.mnemonic in _NOT_MOVABLE | _NOT_TOLD:
+        return False
+    if instruction.is_jmp_far or instruction.is_call_far:
+        return False
+    if instruction.is_jmp_far_indirect or instruction.is_call_far_indirect:
+        return False
+    if instruction.mnemonic in _SHORT_BRANCHES:
+        flow = _SHORT_BRANCH
+    form["flow"] = flow
+    if instruction.mnemonic in _PLAIN_STACK:
+        form["stack_delta"] = instruction.stack_pointer_increment
+    return True
+
+
+def _settle_registers(form: NDArray[np.void], used_registers: Used) -> None:
+    fields = {_REG: _FIELD_REG, _RM: _FIELD_RM, _VVVV: _FIELD_VVVV}
+    byte_fields = {_REG: _FIELD_REG_BYTE, _RM: _FIELD_RM_BYTE}
+    for used in used_registers:
+        number = _number(used.register)
+        if number is None or number in (_BASE, _INDEX):
+            continue
+        writes = used.access in WRITES
+        if number in fields:
+            form["used"] |= fields[number]
+            if iced_x86.RegisterExt.size(used.register) == 1:
+                form["used"] |= byte_fields.get(number, 0)
+            if writes:
+                form["written"] |= fields[number]
+        else:
+            form["implicit_used"] |= 1 << number
+            if writes:
+                form["implicit_written"] |= 1 << number
+
+
+def _settle_dependences(
+    form: NDArray[np.void], instruction: iced_x86.Instruction, used_registers: Used
+) -> None:
+    fields = {_REG: _FIELD_REG, _RM: _FIELD_RM, _VVVV: _FIELD_VVVV}
+    # A field that says "none" also says "the first"; and where that is implied, it says so.
+    vector_fields = {**fields, 0: _FIELD_VVVV}
+    for used in used_registers:
+        number = _number(used.register)
+        size_bytes = iced_x86.RegisterExt.size(used.register)
+        reads = used.access in _READS or (number is not None and size_bytes < _MERGED_BELOW_BYTES)
+        if Register.ST0 <= used.register <= Register.ST7:
+            form["effects"] |= _USES_X87
+        elif number is None:
+            if not iced_x86.RegisterExt.is_vector_register(used.register):
                 continue
-            writes = used.access in WRITES
-            if number in fields:
-                form["used"] |= fields[number]
-                if iced_x86.RegisterExt.size(used.register) == 1:
-                    form["used"] |= byte_fields.get(number, 0)
-                if writes:
-                    form["written"] |= fields[number]
-            else:
-                form["implicit_used"] |= 1 << number
-                if writes:
-                    form["implicit_written"] |= 1 << number
-
-    def _settle_dependences(
-        self, form: NDArray[np.void], instruction: iced_x86.Instruction
-    ) -> None:
-        fields = {_REG: _FIELD_REG, _RM: _FIELD_RM, _VVVV: _FIELD_VVVV}
-        # A field that says "none" also says "the first"; and where that is implied, it says so.
-        vector_fields = {**fields, 0: _FIELD_VVVV}
-        for used in self._info.info(instruction).used_registers():
-            number = _number(used.register)
-            size_bytes = iced_x86.RegisterExt.size(used.register)
-            reads = used.access in _READS or (
-                number is not None and size_bytes < _MERGED_BELOW_BYTES
-            )
-            if Register.ST0 <= used.register <= Register.ST7:
-                form["effects"] |= _USES_X87
-            elif number is None:
-                if not iced_x86.RegisterExt.is_vector_register(used.register):
-                    continue
-                field = vector_fields.get(iced_x86.RegisterExt.number(used.register), 0)
-                form["vector_read"] |= field if reads else 0
-                form["vector_written"] |= field if used.access in WRITES else 0
-            elif number in fields:
-                form["read"] |= fields[number] if reads else 0
-            elif number not in (_BASE, _INDEX) and reads:
-                form["implicit_read"] |= 1 << number
-        form["latency_cycles"] = latency_cycles(instruction)
-        is_shift = (
-            instruction.mnemonic in _SHIFTS
-        )  # which the sample, by 0, leaves flags as they are
-        form["effects"] |= (
-            (_READS_FLAGS if instruction.rflags_read else 0)
-            | (_WRITES_FLAGS if instruction.rflags_modified or is_shift else 0)
-            | (_CLEARS_SAME if instruction.mnemonic in _CLEARING else 0)
-        )
+            field = vector_fields.get(iced_x86.RegisterExt.number(used.register), 0)
+            form["vector_read"] |= field if reads else 0
+            form["vector_written"] |= field if used.access in WRITES else 0
+        elif number in fields:
+            form["read"] |= fields[number] if reads else 0
+        elif number not in (_BASE, _INDEX) and reads:
+            form["implicit_read"] |= 1 << number
+    form["latency_cycles"] = latency_cycles(instruction)
+    is_shift = instruction.mnemonic in _SHIFTS  # the sample's, by 0, leaves flags as they are
+    form["effects"] |= (
+        (_READS_FLAGS if instruction.rflags_read else 0)
+        | (_WRITES_FLAGS if instruction.rflags_modified or is_shift else 0)
+        | (_CLEARS_SAME if instruction.mnemonic in _CLEARING else 0)
+    )
 
 
 def _settle_reference(row: np.void, reference: np.void) -> None:

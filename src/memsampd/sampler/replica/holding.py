@@ -33,13 +33,13 @@ class HoldsUnderWay:
                 self._changed.notify_all()
 
     @contextmanager
-    def none(self, patience_seconds: float) -> Iterator[bool]:
-        """Wait until there is none, at most so long; none begins within. Whether there is none."""
+    def none(self, patience_seconds: float) -> Iterator[None]:
+        """Wait until there is none, at most so long; none begins within."""
         with self._changed:
             self._is_barred = True
-            is_free = self._changed.wait_for(lambda: self._count == 0, patience_seconds)
+            self._changed.wait_for(lambda: self._count == 0, patience_seconds)
         try:
-            yield is_free
+            yield
         finally:
             with self._changed:
                 self._is_barred = False
