@@ -18,7 +18,6 @@ _NEAREST = 24  # samples about a burst
 _LEAST = 4
 _WINDOW_LEAST = 3
 _CODES = 32
-_CLEARLY_MORE = 1.1
 _SAME_CODE = 0.8  # of the instructions
 
 
@@ -82,9 +81,7 @@ class CounterClock:
         # By how much the samples' own rates differ, longer ones counting more.
         variance = float(seconds @ (accesses / seconds / mean - 1) ** 2) / total
         error = float(np.sqrt(variance / len(rows)))
-        by_user_time = self._counts_by_user_time({stretch.tid}, start, end)
-        accesses_of_user = round(float(accesses.sum()) * by_user_time)
-        timed = TimedStretch(accesses_of_user, total, self.name, error=error)
+        timed = TimedStretch(round(float(accesses.sum())), total, self.name, error=error)
         return timed, self._code_of(stretch.code_ip)
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
@@ -94,18 +91,8 @@ class CounterClock:
             rows = self._rows(start_seconds, end_seconds, code_ip)
             accesses, seconds = self._counted[rows][:, [0, 3]].sum(axis=0).tolist()
             if len(rows) >= _WINDOW_LEAST and accesses > 0:
-                tids = set(self._tid[rows].tolist())
-                by_user_time = self._counts_by_user_time(tids, start_seconds, end_seconds)
-                found.append(CodeRate(code, by_user_time * accesses / seconds, len(rows)))
+                found.append(CodeRate(code, accesses / seconds, len(rows)))
         return tuple(found)
-
-    def _counts_by_user_time(self, tids: set[int], start: float, end: float) -> float:
-        """What counts a second of all CPU time are to be taken times with.
-
-        Counters are exact, and holds alone keep a thread in the kernel for a few percent.
-        """
-        factor = self._user_time.factor(tids, start, end)
-        return factor if factor >= _CLEARLY_MORE else 1.0
 
     def by_user_time(self, tid: int, start_seconds: float, end_seconds: float) -> float:
         """CPU time of a thread in a second of its user time, 1 where that is not known."""
