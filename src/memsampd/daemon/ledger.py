@@ -35,7 +35,7 @@ _LATELY_SECONDS = 2.0
 # A program without any curve may have a burst so often though no own CPU time is left: where it
 # uses little, turns use all that it earns, and it would never have one.
 _FIRST_SPACING_SECONDS = 10.0
-# So may a phase that has lasted without one (planner.py).
+# So may a phase that has lasted without one, and once more when that is earned (planner.py).
 _LASTING_SPACING_SECONDS = 2.0
 _LONG_BURSTS_PART = 0.8  # of what is granted: a long burst that would use more waits until later
 # Watches tell of large caches only, and take 15 % of what is granted: at first bursts come before.
@@ -238,10 +238,40 @@ class Ledger:
         """Own CPU time of the start and the turns."""
         return self._awake_seconds - self._bursts.tracer_cpu_seconds
 
+    def has_room(
+        self, *, is_urgent: bool = False, is_first: bool = False, is_unseen: bool = False
+    ) -> bool:
+        """Whether own CPU time is left for a burst.
+
+        Args:
+            is_urgent: it is the first of its phase.
+            is_first: the program has no curve at all.
+            is_unseen: it is of code that no burst has seen.
+        """
+        is_left = self._leaves_time(is_first=is_urgent or is_first, is_unseen=is_unseen)
+        return is_left and self._permit()
+
+    def _leaves_time(self, *, is_first: bool, is_unseen: bool = False) -> bool:
+        """The same, whatever others use."""
+        if is_first:
+            return self._used_seconds < self._allowed_seconds(self._part_of_first)
+        part = 1.0 if is_unseen else self._part_of_usual
+        return self._used_seconds + self._turns_ahead_seconds < self._allowed_seconds(part)
+
+    @property
+    def _turns_ahead_seconds(self) -> float:
+        """What turns will take in as much time as has passed, until what was granted is earned."""
+        ran = self._target_cpu_seconds
+        if self._earns or not ran > 0:
+            return 0.0
+        turns = max(self._without_bursts_seconds - (self._start_cpu_seconds or 0.0), 0.0)
+        missing = self._allowance.granted_seconds - self._allowance.earned_seconds
+        return turns / ran * min(ran, missing / self._own_cpu_share)
+
     def allows_burst(
         self, *, is_urgent: bool = False, is_first: bool = False, is_lasting: bool = False
     ) -> bool:
-        """Whether a burst may be taken now; from a no to the next yes bursts wait.
+        """Whether a burst that is due may be taken now; from a no to the next yes bursts wait.
 
         Args:
             is_urgent: it is the first of its phase.
@@ -250,8 +280,7 @@ class Ledger:
         """
         if not self._permit():
             return False
-        part = self._part_of_first if is_urgent or is_first else self._part_of_usual
-        has_room = self._used_seconds < self._allowed_seconds(part)
+        has_room = self._leaves_time(is_first=is_urgent or is_first)
         spacing_seconds = _FIRST_SPACING_SECONDS if is_first else _LASTING_SPACING_SECONDS
         if not has_room and not ((is_first or is_lasting) and self._lends(spacing_seconds)):
             if self._waiting_since is None:

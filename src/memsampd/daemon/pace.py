@@ -61,8 +61,9 @@ def pause_seconds(
     ledger = pipeline.parts.ledger
     room_seconds = _CALM_TURN_SAMPLES * period_seconds
     busy_share = max(ledger.busy_share, 0.01)
-    if ledger.is_waiting:
-        pause = min(_CALM_TURN_SECONDS, room_seconds) / min(busy_share, 1.0)
+    if ledger.is_waiting or not ledger.has_room(is_unseen=True):
+        calm_seconds = _CALM_TURN_SECONDS if ledger.is_start else _WAITING_TURN_SECONDS
+        pause = min(calm_seconds, room_seconds) / min(busy_share, 1.0)
         return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
     # Who gets little CPU time has few windows: one a turn is enough.
     pause = config.window_seconds / busy_share

@@ -90,6 +90,7 @@ class Planner:
         self._has_curve = False
         self.asked_about: int | None = None
         self._bursts: Counter[int | None] = Counter()
+        self._lent: set[int | None] = set()  # phases with a burst on credit that is not earned yet
 
     def restart(self) -> None:
         """Another program: nothing is known of it; what was spent stays spent."""
@@ -197,7 +198,7 @@ class Planner:
         is_possible = self._schedule.takes_bursts and self._schedule.can_pay and self._has_curve
         if not is_possible or self._backoff.waits(window):
             return None
-        if not self._ledger.allows_burst(is_urgent=True):
+        if not self._ledger.has_room(is_unseen=True):
             return None
         sought = unseen.seek(is_seen, window)
         if sought is None:
@@ -210,7 +211,7 @@ class Planner:
         """Whether a burst may be had at once where the program has gone on to other code."""
         schedule = self._schedule
         is_possible = schedule.takes_bursts and schedule.can_pay and self._has_curve
-        return is_possible and not self._backoff.is_on and self._ledger.allows_burst(is_urgent=True)
+        return is_possible and not self._backoff.is_on and self._ledger.has_room(is_unseen=True)
 
     def at_once(self, tid: int) -> CaptureOrder | None:
         """Order a burst of code that may be over before a window is: no burst has seen it."""
@@ -240,10 +241,8 @@ class Planner:
         is_urgent = self._schedule.is_new(expected)
         # A phase without a burst is due from its first window on.
         due_seconds = -self._schedule.windows_left(expected) * window.cpu_seconds
-        is_lasting = is_urgent and due_seconds >= _LASTING_SECONDS
-        if not self._ledger.allows_burst(
-            is_urgent=is_urgent, is_first=not self._has_curve, is_lasting=is_lasting
-        ):
+        is_lasting = is_urgent and due_seconds >= _LASTING_SECONDS and expected not in self._lent
+        if not self._may_take(expected, is_urgent=is_urgent, is_lasting=is_lasting):
             return None
         self._schedule.pace(*self._ledger.bursts_ahead())
         self.asked_about = window.index + 1
@@ -259,6 +258,21 @@ class Planner:
         if has_tried and is_open(expected) and self._ledger.affords(_FAR_SECONDS):
             return replace(order, beyond_seconds=_FAR_SECONDS)
         return order
+
+    def _may_take(self, phase: int | None, *, is_urgent: bool, is_lasting: bool) -> bool:
+        """Whether own CPU time allows a burst of a phase; what is not due does not wait for it."""
+        ledger, is_first = self._ledger, not self._has_curve
+        if ledger.has_room():
+            self._lent.clear()
+        has_room = ledger.has_room(is_urgent=is_urgent, is_first=is_first)
+        is_later = 1 < self._schedule.windows_left(phase) < math.inf and not is_urgent
+        if not has_room and is_later:
+            return False
+        if not ledger.allows_burst(is_urgent=is_urgent, is_first=is_first, is_lasting=is_lasting):
+            return False
+        if not has_room:
+            self._lent.add(phase)
+        return True
 
     def _capture(
         self,

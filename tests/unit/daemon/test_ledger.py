@@ -81,7 +81,8 @@ def test_where_no_cpu_is_idle_bursts_have_nothing_in_advance() -> None:
     costs.tell_time(104.0, 4.0, 0.71, True)
     assert not costs.allows_burst(is_urgent=True)
     costs.tell_time(104.1, 4.0, 0.71, False)  # a CPU is idle: the second is granted
-    assert costs.allows_burst()
+    assert costs.allows_burst(is_urgent=True)
+    assert not costs.allows_burst()  # turns will take 0.2 s more
     costs.tell_time(109.0, 8.0, 1.01, True)  # it is the most in any case
     assert not costs.allows_burst(is_urgent=True)
     costs.tell_time(124.0, 24.0, 1.19, True)  # and then the share
@@ -173,16 +174,45 @@ def test_a_part_is_kept_for_phases_without_a_curve() -> None:
     assert costs.allows_burst(is_urgent=True)
 
 
+def test_usual_bursts_leave_turns_what_they_will_take_until_the_grant_is_earned() -> None:
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.2)  # its start
+    costs.add_burst(BurstCost(tracer_cpu_seconds=0.1))
+    costs.tell_time(108.0, 8.0, 0.3 + 0.32)  # turns: 0.04 a second of the target's
+    assert not costs.has_room()  # 0.62 + 8 * 0.04 > 0.9
+    assert costs.has_room(is_unseen=True)
+    costs.tell_time(108.1, 8.0, 0.3 + 0.4)
+    assert not costs.has_room(is_unseen=True)
+    assert costs.has_room(is_urgent=True)  # a phase without a curve has what there is
+    costs.tell_time(118.0, 18.0, 0.3 + 0.54)  # two seconds are left until it is earned
+    assert costs.has_room(is_unseen=True)
+    costs.tell_time(140.0, 40.0, 0.3 + 1.2)
+    assert costs.has_room()
+
+
+def test_a_question_changes_nothing() -> None:
+    costs = ledger()
+    costs.tell_time(101.0, 1.0, 0.95)
+    assert not costs.allows_burst()
+    assert costs.has_room(is_urgent=True)
+    costs.tell_time(103.0, 3.0, 0.95)
+    told = costs.overhead()
+    assert (told.waits_for_own_cpu, told.own_cpu_waited_seconds) == (True, 2.0)
+    assert costs.allows_burst(is_urgent=True)
+    assert not costs.has_room()
+    assert not costs.overhead().waits_for_own_cpu
+
+
 def test_the_more_phases_a_program_has_had_the_more_is_kept_for_others() -> None:
     found = []
     for phases in (1, 2, 3, 6, 9, 40):
         costs = ledger()
         costs.tell_phases(phases)
-        own = [0.01 * step for step in range(101)]
-        for used in own:
+        for used in [0.01 * step for step in range(101)]:
             costs.tell_time(103.0, 3.0, used)
             if not costs.allows_burst():
                 break
+            costs.add_burst(BurstCost(tracer_cpu_seconds=0.01))
         assert costs.allows_burst(is_urgent=True)
         found.append(used)
     assert found == pytest.approx([0.9, 0.9, 0.88, 0.82, 0.76, 0.75], abs=0.011)
@@ -320,6 +350,7 @@ def test_walks_and_watches_share_what_is_allowed_otherwise() -> None:
     walks = Ledger(0.01, 0.05, 0.0, usual_part=0.75, spare_part=0.95)
     can = []
     for each in (usual, walks):
+        each.add_burst(BurstCost(tracer_cpu_seconds=0.85))
         each.tell_time(1.0, 1.0, 0.6)  # of a second that is granted at the start
         can.append(each.has_spare())
         each.tell_time(1.1, 1.0, 0.85)

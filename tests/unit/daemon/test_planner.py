@@ -127,6 +127,47 @@ def test_a_burst_that_found_nobody_awake_is_ordered_again_and_counts_for_nothing
     assert planner.trouble == ""
 
 
+def test_what_is_not_due_does_not_wait_for_own_cpu_time() -> None:
+    wanted, costs = schedule(), ledger()
+    planner = Planner(wanted, costs, LIMITS)
+    take_first(planner)
+    planner.next(window(0), 0, 0)
+    wanted.record(0, 200_000)
+    wanted.pace(1, 100.0)
+    wanted.record(0, 200_000)  # a long gap
+    assert wanted.windows_left(0) > 1
+    costs.tell_time(5.0, 5.0, 3.0)
+    assert planner.next(window(1), 0, 0) is None
+    assert not costs.overhead().waits_for_own_cpu
+    wanted.hasten(0)
+    assert planner.next(window(2), 0, 0) is None
+    assert costs.overhead().waits_for_own_cpu
+
+
+def test_a_phase_has_one_burst_on_credit_until_that_is_earned() -> None:
+    wanted, costs, lent = schedule(), ledger(), []
+    planner = Planner(wanted, costs, LIMITS)
+    take_first(planner)
+    wanted.record(0, 200_000)
+    for index in range(1, 2000):
+        seconds = 0.1 * index
+        wanted.elapse(0.1)
+        wanted.skip(1)
+        costs.tell_time(seconds, seconds, 2.0)  # earned after some 40 s
+        if costs.has_room(is_urgent=True):
+            break
+        if planner.next(window(index), 1, 1) is not None:  # and nothing tells of phase 1
+            lent.append(index)
+    assert len(lent) == 1
+    costs.tell_time(seconds + 10, seconds + 10, 2.0)
+    assert planner.next(window(index), 1, 1) is not None
+    costs.tell_time(seconds + 11, seconds + 11, 10.0)
+    assert not costs.has_room(is_urgent=True)
+    assert planner.next(window(index), 1, 1) is not None
+    costs.tell_time(seconds + 15, seconds + 15, 10.0)
+    assert planner.next(window(index), 1, 1) is None
+
+
 def test_a_lasting_refusal_is_told_from_the_second_time_on() -> None:
     planner = Planner(schedule(), ledger(), LIMITS)
     refusal = CaptureError("no-room", "no room", "make some")
