@@ -36,6 +36,10 @@ _FIRST_NEWS = 0.1  # ... and this much at least, in octaves that a burst of the 
 # and 0.80 points with n / (n + 4), 0.75 and 0.83 without either, 0.75 with this and all.
 _PRIOR_WATCHES = 4.0
 
+# A burst of fewer accesses counts as that part of one: of 64 nothing is known but that they were
+# made, and at every size all of them miss.
+_WHOLE_ACCESSES = 1000
+
 
 class _Seen(msgspec.Struct):
     """What a burst saw, as long as it is remembered by itself.
@@ -271,6 +275,7 @@ class ModelledBursts:
             timed_code=record.timed_code,
             is_stored=record.is_stored,
             spacing=record.spacing,
+            bursts=_part_of_burst(record),
             **msgspec.structs.asdict(modelled),
         )
         if joined is not None:
@@ -383,3 +388,10 @@ class ModelledBursts:
             possible = np.clip(before, table[:, LOW], table[:, HIGH])
             table[:, MIDDLE] = possible + share * (table[:, MIDDLE] - possible)
         return table.ravel()
+
+
+def _part_of_burst(record: BurstRecord) -> float:
+    """For how much of a burst it counts, among others of its code."""
+    if record.is_memoryless:
+        return 1.0
+    return min(record.accesses / _WHOLE_ACCESSES, 1.0)

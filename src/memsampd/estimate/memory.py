@@ -198,6 +198,7 @@ class BurstMemory:
         spacing: Spacing | None = None,
         highest: float | None = None,
         compared: NDArray[np.float64] | None = None,
+        bursts: float = 1.0,
     ) -> tuple[int, tuple[int, int] | None]:
         """Remember a burst.
 
@@ -217,6 +218,7 @@ class BurstMemory:
             highest: the rate by the model if nothing misses that may have hit; None: no other.
             compared: figures that show whether two bursts missed alike, shape (compared,); None:
                 those of its curve.
+            bursts: it counts as so much of one: less if it is short.
 
         Returns:
             Its row, and rows (gone, into) if two others were made one to make room for it.
@@ -224,7 +226,7 @@ class BurstMemory:
         joined = self._make_room() if self.count == self._capacity else None
         row = self.count if joined is None else joined[0]
         self.count = max(self.count, row + 1)
-        self._window[row], self._phase[row], self._bursts[row] = window, phase, 1
+        self._window[row], self._phase[row], self._bursts[row] = window, phase, bursts
         self._is_memoryless[row] = rate == 0
         self._log_rate[row] = np.log(rate) if rate else 0.0
         precision = 1 / (_USUAL_VARIATION**2 + error**2)

@@ -466,6 +466,20 @@ def test_short_bursts_go_on_as_later_ones_of_like_code(is_like: bool) -> None:
     assert (curve.high[size] < 0.1) == is_like
 
 
+def test_a_burst_too_short_to_tell_anything_counts_as_little() -> None:
+    code = np.zeros(BINS)
+    code[3] = 50.0
+    long = burst_of(8, 0)
+    short = msgspec.structs.replace(
+        burst_of(8, 0, accesses=40),
+        instructions=long.instructions // 100,
+        code=code_bytes(code + np.roll(code, 1)),
+    )
+    events: list[EstimatorEvent] = [window(index, 0, code) for index in range(2)]
+    assert told([*events, long, short]).curves["lru"].miss_ratio[-1] < 0.02
+    assert told([*events, short]).curves["lru"].miss_ratio[-1] > 0.5  # nothing else is known
+
+
 def test_no_burst_goes_on_as_one_of_another_phase_that_is_dropped() -> None:
     code, (few, many) = 40 * np.eye(BINS)[0], short_and_long()
     dropped = StoreDropRecord(phase=1, window=0)
@@ -644,15 +658,21 @@ def test_what_is_dropped_has_never_been(events: list[EstimatorEvent], count: int
 
 
 def burst_of(
-    lines: int, at: int, phase: int = 0, *, is_stored: bool = False, bin: int = 3
+    lines: int,
+    at: int,
+    phase: int = 0,
+    *,
+    is_stored: bool = False,
+    bin: int = 3,
+    accesses: int = 4000,
 ) -> BurstRecord:
     """A burst that goes through so many lines again and again."""
-    histogram = ReuseHistogram.from_lines(np.arange(4000, dtype=np.uint64) % np.uint64(lines))
+    histogram = ReuseHistogram.from_lines(np.arange(accesses, dtype=np.uint64) % np.uint64(lines))
     bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(
         burst(0, phase),
         window=at,
-        accesses=4000,
+        accesses=accesses,
         bins=bins.astype("<i4").tobytes(),
         reuses=reuses.astype("<i8").tobytes(),
         censored=censored.astype("<i8").tobytes(),
