@@ -26,8 +26,7 @@ replica_costs(Replica *self, PyObject *Py_UNUSED(ignored))
     const struct runner *r = &self->runner;
 
     return Py_BuildValue(
-        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
-        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
+        "{sK,sK,sd,sd,sd,sK,sK,sK}", "traps", (unsigned long long)r->traps, "faults",
         (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
         r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
         (unsigned long long)r->blocks.translated_instructions, "blocks",
