@@ -50,7 +50,6 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         delay_seconds: time to wait first.
         max_accesses: length of the burst.
         max_stop_seconds: how long the target may be held for it.
-        deadline_seconds: wall time after which it ends early.
         beyond_seconds: for how long to go on when the hold is over.
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
@@ -66,7 +65,6 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     delay_seconds: float
     max_accesses: int
     max_stop_seconds: float
-    deadline_seconds: float
     beyond_seconds: float = 0.0
     patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
@@ -296,7 +294,6 @@ class TracerThread:
             tid,
             order.max_accesses,
             order.max_stop_seconds,
-            order.deadline_seconds,
             order.beyond_seconds,
             order.seek_ips,
             order.seek_seconds,
