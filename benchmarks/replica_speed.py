@@ -32,8 +32,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.models.counting import LineCounter
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.sampler.records import Burst, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 from programs.catalogue import find
@@ -169,7 +170,7 @@ class Bench:
         self._pid = pid
         self._beyond_seconds = beyond_seconds
         self._max_stop_seconds = max_stop_seconds
-        self._counter = LineCounter()
+        self._counter = _core.ReuseCounter()
         self._source = ReplicaSource(pid)
 
     def close(self) -> None:
@@ -190,10 +191,10 @@ class Bench:
         )
         ran, worked = self._source.costs()["run_seconds"], time.thread_time()
         try:
-            burst = self._source.count_lines(request, LINE_BYTES, self._counter.core)
+            burst = self._source.count_lines(request, LINE_BYTES, self._counter)
         except CaptureError:
             return None
-        self._counter.histogram()
+        ReuseHistogram.from_counter(self._counter)
         return Taken(
             burst,
             self._source.costs()["run_seconds"] - ran,

@@ -7,23 +7,18 @@ Goals: what samples are charged for a switch, as it is measured when a session b
 factor of 1.5 of what it takes here, all the time and for an eighth of it; what watches are charged
 (``SWITCH_SECONDS``) within one of 3, beside sampling. Exit status 1 if one is missed.
 
-Told besides, without a goal: what it takes memsampd to watch another word, by events opened anew,
-as it does, and by ``PERF_EVENT_IOC_MODIFY_ATTRIBUTES`` of one that is open and was not hit.
 Run: ``python benchmarks/switch_cost.py [--quick] [--json FILE]``.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -55,13 +50,6 @@ ROUNDS, THINNED_ROUNDS = 4000, 80_000
 CALIBRATIONS = 5
 FACTOR, WORDS_FACTOR = 1.5, 3.0
 NOISE_SECONDS = 0.3e-6
-REARMINGS = 500
-SIZE = 128  # of perf_event_attr in the headers that the core was compiled with
-MODIFY_ATTRIBUTES = 0x4008240B  # PERF_EVENT_IOC_
-# As in open_event and open_point of _core/perf/point_group.c, but for "disabled": it would stay so.
-_FLAGS = 1 << 5 | 1 << 6 | 1 << 25 | 1 << 36
-_FIELDS = 1 << 16 | 1 << 0 | 1 << 2 | 1 << 4
-_CLOCK_MONOTONIC = 1
 
 
 def words_of(pid: int, count: int) -> list[tuple[int, int]]:
@@ -105,51 +93,6 @@ def measure(folder: Path, turns: int) -> dict[Way, float]:
     return {way: statistics.median(each) for way, each in found.items()}
 
 
-def attributes(address: int) -> bytearray:
-    """perf_event_attr of a word, as the core opens it: only the address may be another."""
-    attr = bytearray(SIZE)
-    struct.pack_into("<IIQQQQQII", attr, 0, 5, len(attr), 0, 1, _FIELDS, 8, _FLAGS, 1, 3)
-    struct.pack_into("<QQ", attr, 56, address, 8)
-    struct.pack_into("<i", attr, 92, _CLOCK_MONOTONIC)
-    depth = int(Path("/proc/sys/kernel/perf_event_max_stack").read_text())
-    struct.pack_into("<H", attr, 108, depth)  # which the kernel has put there
-    return attr
-
-
-def measure_rearming(folder: Path) -> dict[str, tuple[float, float]]:
-    """CPU time and time that one more word to watch takes us, in a thread that sleeps: medians."""
-    with ping_pong(folder) as (pid, _, _):
-        words = words_of(pid, 2)
-
-        def anew() -> None:
-            with closing(_core.Breakpoints(pid, words[:1], 12)) as points:
-                points.arm()
-
-        with closing(_core.Breakpoints(pid, words[:1], 12)) as points:
-            points.arm()
-            event = points.descriptors()[1]
-            others = [attributes(address) for _, address in words]
-
-            def modified() -> None:
-                others.reverse()
-                fcntl.ioctl(event, MODIFY_ATTRIBUTES, others[0])
-
-            found = {"modified": timed(modified)}
-        found["opened anew and closed"] = timed(anew)
-    return found
-
-
-def timed(action: Callable[[], None]) -> tuple[float, float]:
-    """CPU time of this thread and time, seconds: medians."""
-    took = []
-    for _ in range(REARMINGS):
-        cpu, begin = time.thread_time(), time.monotonic()
-        action()
-        took.append((time.thread_time() - cpu, time.monotonic() - begin))
-    cpus, times = zip(*took, strict=True)
-    return statistics.median(cpus), statistics.median(times)
-
-
 def charged(way: Way, cost: SwitchCost, alone_seconds: float) -> float:
     """What a switch is charged with: one of the two is always busy."""
     period_seconds = shortened(way.period_seconds, way.share)
@@ -167,7 +110,6 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memsampd-switch-") as folder:
         found = measure(Path(folder), QUICK_TURNS if args.quick else TURNS)
-        rearmed = measure_rearming(Path(folder))
     alone = found[ALONE]
     calibrated = [measure_switch_cost() for _ in range(CALIBRATIONS)]
     cost = sorted(calibrated, key=attrgetter("timer_seconds"))[CALIBRATIONS // 2]
@@ -188,8 +130,6 @@ def main() -> int:
         print(f"{words} words beside samples: {1e6 * took:.2f} us, charged {1e6 * as_charged:.2f}")
         if not is_near(as_charged, took, WORDS_FACTOR):
             missed.append(f"{words} words")
-    for how, (cpu, took) in rearmed.items():
-        print(f"another word, {how}: {1e6 * cpu:.1f} us of CPU time, in {1e6 * took:.1f} us")
     figures = [way._asdict() | {"seconds": seconds} for way, seconds in found.items()]
     return finish(args.json, figures, missed)
 

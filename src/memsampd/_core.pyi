@@ -158,7 +158,7 @@ def look_up(
     most_known: int,
     forget: Callable[[], None],
     /,
-) -> tuple[bytes, int, int, int]: ...
+) -> tuple[bytes, int]: ...
 def last_instruction(
     code: bytes,
     begins: int,

@@ -139,7 +139,7 @@ def taken(tracer: TracerThread, order: CaptureOrder) -> CaptureResult:
 def test_a_burst_brings_them_along_and_is_charged_for_them(
     counter: subprocess.Popen[str],
 ) -> None:
-    order = CaptureOrder({counter.pid: 1}, 0.0, 10_000, 0.05, 10.0, patience_seconds=10.0)
+    order = CaptureOrder({counter.pid: 1}, 0.0, 10_000, 0.05, patience_seconds=10.0)
     with tracer_of(counter) as tracer:
         without = taken(tracer, order)
         assert without.counted is not None

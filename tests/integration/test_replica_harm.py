@@ -272,22 +272,6 @@ def _check_that_it_has_nothing(replica: int, target: int) -> None:
     assert all("memsampd" in " ".join(name) or "[" in " ".join(name) for name in executable)
 
 
-def test_a_replica_that_is_killed_is_replaced(checksum: Path) -> None:
-    with running(checksum) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        with closing(ReplicaSource(process.pid)) as source:
-            for _ in range(3):
-                for replica in _replicas(os.getpid()):
-                    os.kill(replica, signal.SIGKILL)
-                accesses = 0
-                while accesses == 0:
-                    with suppress(MemsampdError):
-                        accesses = source.capture(BurstRequest(process.pid, 5000)).accesses
-                assert len(_replicas(os.getpid())) == 1
-        assert _result(process) == "right"
-
-
 def test_a_replica_that_is_killed_while_it_runs_is_lost_and_no_more(checksum: Path) -> None:
     delays = random.Random(5)
     with running(checksum) as process:

@@ -11,7 +11,7 @@ import pytest
 from tracees import PATIENCE_SECONDS, compile_c, patiently, running
 
 from memsampd import _core
-from memsampd.models.counting import LineCounter
+from memsampd.models.histogram import ReuseHistogram
 from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
@@ -65,15 +65,15 @@ def parts_of(
     source: ReplicaSource, pid: int, accesses: int, seek_ips: tuple[int, ...] = ()
 ) -> list[tuple[Burst, int]]:
     """A burst's parts, each with the lines that its counter met first."""
-    counting = LineCounter()
+    counting = _core.ReuseCounter()
     counting.begin()
     request = BurstRequest(pid, accesses, 1.0, seek_ips=seek_ips, seek_seconds=60.0)
-    burst: Burst | None = patiently(lambda: source.count_lines(request, LINE_BYTES, counting.core))
+    burst: Burst | None = patiently(lambda: source.count_lines(request, LINE_BYTES, counting))
     parts = []
     while burst is not None:
-        parts.append((burst, counting.histogram().accesses))
+        parts.append((burst, ReuseHistogram.from_counter(counting).accesses))
         counting.begin()
-        burst = source.count_rest(LINE_BYTES, counting.core)
+        burst = source.count_rest(LINE_BYTES, counting)
     return parts
 
 

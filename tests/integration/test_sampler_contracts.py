@@ -18,7 +18,6 @@ from memsampd import _core
 from memsampd.daemon.branches import MappedBranches
 from memsampd.errors import CaptureError
 from memsampd.machines.pmu import HardwareEvent
-from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.lines import line_stream
 from memsampd.phases.branchmap import BranchMap, BranchMaps
@@ -140,12 +139,12 @@ def test_access_sources_give_rows(name: str, busy: subprocess.Popen[str]) -> Non
 
 @pytest.mark.parametrize("name", ACCESS_SOURCES)
 def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> None:
-    counters: list[LineCounter] = []
+    counters: list[_core.ReuseCounter] = []
 
     def capture() -> Burst:
-        counters.append(LineCounter())
+        counters.append(_core.ReuseCounter())
         counters[-1].begin()
-        return source.count_lines(BurstRequest(busy.pid, 2000, 1.0), 64, counters[-1].core)
+        return source.count_lines(BurstRequest(busy.pid, 2000, 1.0), 64, counters[-1])
 
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
         every, half = LineChoice(64), LineChoice.of(0.5, 64, random.Random(1))
@@ -167,9 +166,10 @@ def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> N
     assert np.array_equal(few.address, rows.address[: len(few)])
     lines = line_stream(rows.address, rows.size_bytes)
     if len(rows) == burst.accesses:
-        assert ReuseHistogram.from_lines(lines) == counters[-1].histogram()
+        assert ReuseHistogram.from_lines(lines) == ReuseHistogram.from_counter(counters[-1])
     # An access to two lines is counted twice.
-    assert 2000 <= burst.accesses <= counters[-1].histogram().accesses <= 2 * burst.accesses
+    counted = ReuseHistogram.from_counter(counters[-1])
+    assert 2000 <= burst.accesses <= counted.accesses <= 2 * burst.accesses
     assert (burst.cost.stops >= 1) == (name in STOPPING)
 
 

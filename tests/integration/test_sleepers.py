@@ -117,9 +117,7 @@ def test_a_wait_ends_when_it_is_cancelled_and_when_all_have_ended(
 
 
 def order(process: subprocess.Popen[str], patience_seconds: float) -> CaptureOrder:
-    return CaptureOrder(
-        {process.pid: 1}, 0.0, 10_000, 0.05, 10.0, patience_seconds=patience_seconds
-    )
+    return CaptureOrder({process.pid: 1}, 0.0, 10_000, 0.05, patience_seconds=patience_seconds)
 
 
 def switches(pid: int) -> list[int]:

@@ -64,7 +64,7 @@ pid, bursts = int(sys.argv[1]), int(sys.argv[2])
 source = ReplicaSource(pid)
 while bursts > 0:
     try:
-        source.capture(BurstRequest(pid, 20000, deadline_seconds=5))
+        source.capture(BurstRequest(pid, 20000))
         bursts -= 1
     except MemsampdError as error:
         if error.reason == "gone":

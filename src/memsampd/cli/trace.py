@@ -140,7 +140,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10.0,
         metavar="S",
-        help="time for a burst to begin, and again to end (default: %(default)s)",
+        help="time for a burst to begin (default: %(default)s)",
     )
     add(
         "--interval",

@@ -28,7 +28,6 @@ class SessionConfig(msgspec.Struct, frozen=True):
         own_cpu_share: CPU time that memsampd's processes may use, as a share of the target's; a
             second is granted in any case.
         burst_accesses: length of a long burst that nothing ends early; most are shorter.
-        burst_seconds: wall time after which a burst ends early.
         max_stop_seconds: how long a burst may hold the target, all its holds together; 0: nothing
             is to be stopped.
         cpu_affinity: CPUs for memsampd's processes; empty for all that it may use.
@@ -52,7 +51,6 @@ class SessionConfig(msgspec.Struct, frozen=True):
     budget_share: float = 0.01
     own_cpu_share: float = 0.05
     burst_accesses: int = 1_000_000
-    burst_seconds: float = 6.0
     max_stop_seconds: float = 0.005
     cpu_affinity: tuple[int, ...] = ()
     niceness: int | None = None

@@ -175,7 +175,6 @@ def _limits(config: SessionConfig, around: Surroundings, clock: str) -> BurstLim
     return BurstLimits(
         _shape(config).usual_accesses,
         config.max_stop_seconds,
-        config.burst_seconds,
         seeks=not config.stops_nothing,
         sample_seconds=around.sampling_cost.interrupt_seconds if has_use else None,
     )

@@ -43,7 +43,6 @@ class BurstLimits(msgspec.Struct, frozen=True):
     Attributes:
         first_accesses: length of the first burst of all.
         max_stop_seconds: how long it may hold the target.
-        deadline_seconds: wall time after which it ends early.
         beyond_seconds: CPU time of ours for which to go on when the hold is over.
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seeks: breakpoints may catch a thread in code that is sought; else they are needed for
@@ -54,7 +53,6 @@ class BurstLimits(msgspec.Struct, frozen=True):
 
     first_accesses: int
     max_stop_seconds: float
-    deadline_seconds: float
     beyond_seconds: float = 0.05
     patience_seconds: float = 10.0
     seeks: bool = True
@@ -286,7 +284,6 @@ class Planner:
             delay_seconds,
             max_accesses,
             limits.max_stop_seconds,
-            limits.deadline_seconds,
             limits.beyond_seconds,
             limits.patience_seconds,
             sample_seconds=limits.sample_seconds,

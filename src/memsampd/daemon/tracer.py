@@ -17,9 +17,9 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.daemon.threads import choose_thread, wait_for_run
 from memsampd.errors import CaptureError, MemsampdError
-from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import OpenLine, open_lines
 from memsampd.sampler.clock.code import often_executed
@@ -50,7 +50,6 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         delay_seconds: time to wait first.
         max_accesses: length of the burst.
         max_stop_seconds: how long the target may be held for it.
-        deadline_seconds: wall time after which it ends early.
         beyond_seconds: for how long to go on when the hold is over.
         patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seek_ips: places of code that is sought: the burst begins when the thread comes to one of
@@ -66,7 +65,6 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     delay_seconds: float
     max_accesses: int
     max_stop_seconds: float
-    deadline_seconds: float
     beyond_seconds: float = 0.0
     patience_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
@@ -118,7 +116,7 @@ class CaptureResult(msgspec.Struct, frozen=True):
         return BurstCost(stop_seconds=self.error.stop_seconds if self.error is not None else 0.0)
 
 
-def _counted(burst: Burst, histogram: ReuseHistogram) -> CountedBurst:
+def _counted(burst: Burst, counter: _core.ReuseCounter) -> CountedBurst:
     """Keep a few of the instructions in place of a count of all."""
     executed = np.cumsum(burst.code_times)
     ips = np.empty(0, np.uint64)
@@ -126,6 +124,7 @@ def _counted(burst: Burst, histogram: ReuseHistogram) -> CountedBurst:
         moments = (np.arange(_CODE_SAMPLES) + 0.5) / _CODE_SAMPLES * float(executed[-1])
         ips = burst.code_ip[np.searchsorted(executed, moments)]
     none = np.empty(0, np.uint64)
+    histogram = ReuseHistogram.from_counter(counter)
     code_ip = often_executed(burst.code_ip, burst.code_times)
     return CountedBurst(replace(burst, code_ip=none, code_times=none), histogram, ips, code_ip)
 
@@ -163,7 +162,7 @@ class TracerThread:
         self._pid = pid
         self._rng = rng
         self._line_bytes = line_bytes
-        self._counter = LineCounter()
+        self._counter = _core.ReuseCounter()
         self._without_moments = 0  # bursts in a row
         self._proc = proc
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
@@ -295,7 +294,6 @@ class TracerThread:
             tid,
             order.max_accesses,
             order.max_stop_seconds,
-            order.deadline_seconds,
             order.beyond_seconds,
             order.seek_ips,
             order.seek_seconds,
@@ -307,13 +305,13 @@ class TracerThread:
         close = None if order.seek_ips else self._sample_closely(order, tid)
         self._counter.begin()
         try:
-            burst = source.count_lines(request, self._line_bytes, self._counter.core)
+            burst = source.count_lines(request, self._line_bytes, self._counter)
         except CaptureError as error:
             error.stop_seconds += _sampling_seconds(order, close)
             raise
         cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
         burst = replace(burst, cost=burst.cost + cost)
-        counted = replace(_counted(burst, self._counter.histogram()), close_samples=close)
+        counted = replace(_counted(burst, self._counter), close_samples=close)
         counted = self._with_open_lines(counted, source, order)
         counted = self._with_rest(counted, source)
         moments = (len(each.burst.stretch) for each in (counted, *counted.rest))
@@ -326,8 +324,8 @@ class TracerThread:
         started = time.thread_time()
         rest = []
         self._counter.begin()
-        while (burst := source.count_rest(self._line_bytes, self._counter.core)) is not None:
-            part = _counted(replace(burst, cost=BurstCost()), self._counter.histogram())
+        while (burst := source.count_rest(self._line_bytes, self._counter)) is not None:
+            part = _counted(replace(burst, cost=BurstCost()), self._counter)
             rest.append(replace(part, close_samples=counted.close_samples))
             self._counter.begin()
         if not rest:

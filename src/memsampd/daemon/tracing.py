@@ -45,7 +45,7 @@ class TraceConfig:
         bursts: how many.
         tid: the thread; None to choose one for each burst, in proportion to CPU time.
         max_stop_seconds: how long a burst may hold the target: most end because of it.
-        deadline_seconds: time within which a burst has to begin, and then to end.
+        deadline_seconds: time within which a burst has to begin.
         interval_seconds: mean pause between two bursts; each is drawn anew.
         seed: seed of all random choices.
 
@@ -243,9 +243,7 @@ class Tracing:
             max_accesses=config.accesses,
         )
         sink = _BurstSink(writer, start)
-        request = BurstRequest(
-            tid, config.accesses, config.max_stop_seconds, config.deadline_seconds
-        )
+        request = BurstRequest(tid, config.accesses, config.max_stop_seconds)
         try:
             burst = source.stream(request, sink.consume)
         except (CaptureError, TargetError, OSError) as error:

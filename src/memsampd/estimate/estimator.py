@@ -28,9 +28,6 @@ from memsampd.estimate.windows import WaitingWindows
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 
-COUNT_AFTER_SECONDS = 1.0
-"""What is corrected of a window comes mostly sooner than that."""
-
 
 class Estimator:
     """One target's estimate; O(1) a window, in bounded memory.
@@ -53,7 +50,6 @@ class Estimator:
         settle_windows: windows after which one is settled.
         waiting_windows: windows that wait for a burst at most.
         remembered_bursts: bursts that are told apart.
-        count_after_seconds: counters count a window so long after its end, while the target runs.
         tell_window: told of each window once it is settled.
     """
 
@@ -67,7 +63,6 @@ class Estimator:
         settle_windows: int = 32,
         waiting_windows: int = 512,
         remembered_bursts: int = 128,
-        count_after_seconds: float = COUNT_AFTER_SECONDS,
         tell_window: Callable[[WindowEstimate], None] | None = None,
     ) -> None:
         chosen = [model() for model in MODELS.values()] if models is None else models
@@ -76,7 +71,6 @@ class Estimator:
         self._settle_windows = settle_windows
         self._waiting_windows = waiting_windows
         self._capacity = remembered_bursts
-        self._count_after_seconds = count_after_seconds
         self._tell_window = tell_window
         self._begin()
 
@@ -93,7 +87,6 @@ class Estimator:
             capacity,
             self._settle_windows,
             self._waiting_windows,
-            self._count_after_seconds,
             self._tell_window,
         )
 

@@ -30,6 +30,9 @@ _LIKE_CODE = 0.1
 _OTHER_PHASE = 1e-9
 # Windows of phases without a burst are of known code if bursts of others ran so much of it.
 _MOST_UNSEEN = 0.1
+# Windows are counted so long after they ended, or once they are settled: what the next bursts
+# correct of them, mostly sooner, would otherwise be worked off at the cost of later ones.
+_COUNT_AFTER_SECONDS = 1.0
 _AT_ONCE = 16  # windows that are shared out together: most of the work does not depend on how many
 
 
@@ -80,9 +83,6 @@ class WaitingWindows:
         capacity: bursts that are told apart.
         settle_windows: windows after which one is settled.
         most: windows that wait for a burst at most.
-        count_after_seconds: windows are counted so long after they ended, or once they are settled:
-            what the next bursts correct of them would otherwise be worked off at the cost of later
-            ones.
         tell_window: told of each window once it is settled.
     """
 
@@ -94,7 +94,6 @@ class WaitingWindows:
         capacity: int,
         settle_windows: int,
         most: int,
-        count_after_seconds: float,
         tell_window: Callable[[WindowEstimate], None] | None,
     ) -> None:
         self._layout = layout
@@ -103,7 +102,6 @@ class WaitingWindows:
         self._capacity = capacity
         self._settle_windows = settle_windows
         self._most = most
-        self._count_after_seconds = count_after_seconds
         self._tell_window = tell_window
         self._footprint = Footprint(layout.models, layout.sizes_bytes, layout.line_bytes)
         self._waiting: deque[_Waiting] = deque()
@@ -189,7 +187,7 @@ class WaitingWindows:
         self._most_misses = np.maximum(self._most_misses, middle)
 
     def _is_counted_later(self, window: _Waiting) -> bool:
-        return window.end_seconds > self._waiting[-1].end_seconds - self._count_after_seconds
+        return window.end_seconds > self._waiting[-1].end_seconds - _COUNT_AFTER_SECONDS
 
     def merge(self, gone: int, into: int) -> None:
         """A phase turned out to be another one."""

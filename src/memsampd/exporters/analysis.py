@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memsampd.estimate.estimator import COUNT_AFTER_SECONDS, Estimator
+from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
 from memsampd.exporters.recording import HeaderRecord, Recording
@@ -103,7 +103,6 @@ def estimator_of(
     sizes_bytes: NDArray[np.int64],
     models: Sequence[CacheModel] | None = None,
     tell_window: Callable[[WindowEstimate], None] | None = None,
-    count_after_seconds: float = COUNT_AFTER_SECONDS,
 ) -> Estimator:
     """Return what a recording's events are to be told to, as the session's own one was made.
 
@@ -112,7 +111,6 @@ def estimator_of(
         sizes_bytes: cache sizes, shape (s,), int64, ascending.
         models: one for each policy; None: all.
         tell_window: told of each window once it is settled.
-        count_after_seconds: how late counters count windows.
     """
     return Estimator(
         sizes_bytes,
@@ -120,7 +118,6 @@ def estimator_of(
         models,
         header.cache_sizes_bytes,
         header.cache_seconds,
-        count_after_seconds=count_after_seconds,
         tell_window=tell_window,
     )
 

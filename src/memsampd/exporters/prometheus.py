@@ -8,16 +8,12 @@ from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric as Family
-from prometheus_client.registry import Collector
 
 from memsampd import __version__
 from memsampd.estimate.records import Estimate
 from memsampd.exporters import catalogue
-from memsampd.exporters.catalogue import CATALOGUE
 from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
-from memsampd.exporters.exposition import Exposition, Sample, families_of, family_of
+from memsampd.exporters.exposition import Exposition, Sample
 from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
 from memsampd.exporters.metric import Metric
 from memsampd.exporters.shown import ShownSnapshots
@@ -40,27 +36,18 @@ MAX_PHASES = 16
 MAX_REASONS = 20
 
 
-class PrometheusExporter(Collector):
-    """Shows the last snapshot of every target through a registry of its own; when it ended, once.
+class PrometheusExporter:
+    """Shows the last snapshot of every target; when it ended, once.
 
     Args:
-        registry: registry to serve; a new one by default, never the global one.
         max_sizes: sizes shown of a curve.
         max_phases: phases shown of a target; the lighter ones are folded into "other".
 
     Attributes:
-        registry: as given, or made.
         version: how often something was published.
     """
 
-    def __init__(
-        self,
-        registry: CollectorRegistry | None = None,
-        *,
-        max_sizes: int = MAX_SIZES,
-        max_phases: int = MAX_PHASES,
-    ) -> None:
-        self.registry = CollectorRegistry() if registry is None else registry
+    def __init__(self, *, max_sizes: int = MAX_SIZES, max_phases: int = MAX_PHASES) -> None:
         self._max_sizes = max_sizes
         self._max_phases = max_phases
         self._lock = threading.Lock()
@@ -69,7 +56,6 @@ class PrometheusExporter(Collector):
         self._node: NodeStatus | None = None
         self._exposition = Exposition()
         self.version = 0
-        self.registry.register(self)
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; that of a dead one until it has been read once."""
@@ -100,14 +86,6 @@ class PrometheusExporter(Collector):
             self._shown.clear()
             self._traffic.clear()
             self._node = None
-
-    def describe(self) -> Iterable[Family]:
-        """Return the families without samples (the registry checks names with it)."""
-        return [family_of(metric) for metric in CATALOGUE]
-
-    def collect(self) -> Iterator[Family]:
-        """Yield every family that has samples now, in the catalogue's order."""
-        return families_of(self.samples())
 
     def text(self, open_metrics: bool) -> bytes:
         """Return all samples as text; for one thread at a time.

@@ -38,7 +38,7 @@ class BranchMap:
     conditional branch; a return, an indirect jump, a trap or code longer than
     ``max_instructions`` stand for themselves. A loop of jumps without any branch is named by the
     lowest of its jump targets, wherever it was entered. Code that cannot be read or decoded
-    (kernel, vsyscall, a JIT's code that is gone) is named by its page and counted as unmapped.
+    (kernel, vsyscall, a JIT's code that is gone) is named by its page.
 
     Each address is decoded once, with those on its way. What was found is *kept* even if the code
     there changes: equal addresses must go on to give equal bins, and a vector with a stale name for
@@ -55,10 +55,8 @@ class BranchMap:
 
     Attributes:
         samples: addresses looked up so far, repeated ones included.
-        unmapped_samples: those of them in code that could not be read or decoded.
         anonymous_samples: those in anonymous memory (code that the program made itself): its name
             means nothing in another process.
-        decoded: addresses from which code was decoded (the misses of the cache).
 
     Examples:
         >>> code = bytes.fromhex("4889d8 7502 c3".replace(" ", ""))  # mov rax,rbx; jne; ret
@@ -87,9 +85,7 @@ class BranchMap:
         self._has_unread = False  # code
         self._lookups, self._look_again_at = 0, 1
         self.samples = 0
-        self.unmapped_samples = 0
         self.anonymous_samples = 0
-        self.decoded = 0
 
     def lookup(self, ips: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Map sampled addresses.
@@ -102,9 +98,8 @@ class BranchMap:
         """
         self._forget_pages()
         self._forget_unread()
-        names, unmapped, anonymous = self._look_up(np.ascontiguousarray(ips, np.uint64))
+        names, anonymous = self._look_up(np.ascontiguousarray(ips, np.uint64))
         self.samples += len(ips)
-        self.unmapped_samples += unmapped
         self.anonymous_samples += anonymous
         return np.frombuffer(names, np.uint64)
 
@@ -133,10 +128,10 @@ class BranchMap:
     def __len__(self) -> int:
         return len(self._known)
 
-    def _look_up(self, ips: NDArray[np.uint64] | bytes) -> tuple[bytes, int, int]:
-        """Names, and how many addresses are unmapped, and anonymous."""
+    def _look_up(self, ips: NDArray[np.uint64] | bytes) -> tuple[bytes, int]:
+        """Names, and how many addresses are anonymous."""
         with self._reading:
-            names, unmapped, anonymous, decoded = _core.look_up(
+            return _core.look_up(
                 self._known,
                 ips,
                 self._max_instructions,
@@ -148,8 +143,6 @@ class BranchMap:
                 self._max_entries,
                 self._forget_oldest,
             )
-        self.decoded += decoded
-        return names, unmapped, anonymous
 
     def _forget_oldest(self) -> None:
         """Forget some at once: a dictionary looks for its first key among all deleted before it."""
@@ -183,8 +176,6 @@ class BranchMaps:
     def __init__(self, make: Callable[[int], BranchMap]) -> None:
         self._make = make
         self._maps: dict[int, BranchMap] = {}
-        self._gone_samples = 0
-        self._gone_unmapped = 0
 
     def lookup(self, pid: int, ips: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """Map addresses of one process, see :meth:`BranchMap.lookup`."""
@@ -194,20 +185,7 @@ class BranchMaps:
 
     def forget(self, pid: int) -> None:
         """Drop the map of a process that ended or executed another program."""
-        gone = self._maps.pop(pid, None)
-        if gone is not None:
-            self._gone_samples += gone.samples
-            self._gone_unmapped += gone.unmapped_samples
-
-    @property
-    def samples(self) -> int:
-        """Addresses looked up in all processes."""
-        return self._gone_samples + sum(each.samples for each in self._maps.values())
-
-    @property
-    def unmapped_samples(self) -> int:
-        """Those of them in code that could not be read or decoded."""
-        return self._gone_unmapped + sum(each.unmapped_samples for each in self._maps.values())
+        self._maps.pop(pid, None)
 
     def anonymous_share(self, pid: int) -> float:
         """Share of a process's samples in code whose name means nothing in another process."""

@@ -96,8 +96,9 @@ def _adwin() -> ModuleType:
     private = "memsampd.phases._river_adwin"
     if private in sys.modules:
         return sys.modules[private]
-    river = importlib.util.find_spec("river")
-    for folder in (river.submodule_search_locations or []) if river else []:
+    import river
+
+    for folder in river.__path__:
         path = Path(folder) / "drift" / "adwin.py"
         spec = importlib.util.spec_from_file_location(private, path)
         if path.exists() and spec is not None and spec.loader is not None:

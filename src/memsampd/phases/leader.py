@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from river import base
 
 from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
@@ -31,7 +30,7 @@ def _are_alike(
     return comparison.distance <= comparison.threshold(tolerance, deviations)
 
 
-class LeaderFollower(base.Clusterer):
+class LeaderFollower:
     """Online leader-follower clustering of branch vectors.
 
     A window joins the nearest phase from which it is no further away than noise (for its hits n
@@ -70,10 +69,11 @@ class LeaderFollower(base.Clusterer):
 
     Examples:
         >>> phases = LeaderFollower()
-        >>> for hits in ({"a": 90, "b": 10}, {"a": 85, "b": 15}, {"c": 100}):
-        ...     phases.learn_one(hits)
-        >>> phases.predict_one({"a": 27, "b": 3}), phases.predict_one({"c": 30})
-        (0, 1)
+        >>> for hits in ([90.0, 10, 0], [85.0, 15, 0], [0.0, 0, 100]):
+        ...     phases.learn_counts(np.array(hits)).phase
+        0
+        0
+        1
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LeaderFollower(base.Clusterer):
         self.memory_windows = memory_windows
         self.first_id = first_id
 
-        self._columns: dict[Any, int] = {}
+        self._columns: dict[int, int] = {}  # of bins
         self._sums: NDArray[np.float64] = np.zeros((0, 0))
         self._shares: NDArray[np.float64] | None = None  # of these, until they change
         self._ids: list[int] = []
@@ -108,36 +108,6 @@ class LeaderFollower(base.Clusterer):
         self._founded = first_id
         self._run_phase = -1  # that the latest windows joined
         self._run: list[NDArray[np.float64]] = []  # these, as many as are looked at together
-
-    # -- river's interface --------------------------------------------------------------------
-
-    def learn_one(self, x: dict[Any, float]) -> None:
-        """Learn one window.
-
-        Args:
-            x: hits by bin: raw counts, since their sum says how noisy they are. A window
-                without hits teaches nothing.
-
-        Raises:
-            ValueError: if a count is negative or not finite.
-        """
-        counts = self._vector(x, grow=True)
-        if counts.sum() > 0:
-            self._learn(counts)
-
-    def predict_one(self, x: dict[Any, float]) -> int:
-        """Say which phase a window would join, or else which is the nearest.
-
-        Args:
-            x: hits by bin.
-
-        Returns:
-            The id of a live phase; 0 before anything was learned.
-        """
-        counts = self._vector(x, grow=False)
-        if not self._ids or counts.sum() <= 0:
-            return self._ids[0] if self._ids else 0
-        return self._ids[self._find(counts).row]
 
     # -- the seam WindowClusterer --------------------------------------------------------------
 
@@ -150,10 +120,10 @@ class LeaderFollower(base.Clusterer):
         return self.learn_counts(window.counts)
 
     def learn_counts(self, counts: NDArray[np.float64]) -> Assignment:
-        """Learn one window given as a vector: :meth:`learn_one` of ``{bin: counts[bin]}``.
+        """Learn one window given as a vector.
 
         Args:
-            counts: hits a bin, shape (bins,).
+            counts: hits a bin, shape (bins,): raw counts, since their sum says how noisy they are.
 
         Raises:
             ValueError: if it holds no hit, or a count is negative or not finite.
@@ -161,14 +131,7 @@ class LeaderFollower(base.Clusterer):
         bins = np.flatnonzero(counts)
         if not len(bins):
             raise ValueError("a window without hits has no phase")
-        hits = counts[bins]
-        columns = [self._columns.get(bin_, -1) for bin_ in bins.tolist()]
-        if -1 in columns or not 0 < hits.min() <= hits.max() < np.inf:
-            by_bin = dict(zip(bins.tolist(), hits.tolist(), strict=True))
-            return self._learn(self._vector(by_bin, grow=True))
-        vector = np.zeros(self._sums.shape[1])
-        vector[columns] = hits
-        return self._learn(vector)
+        return self._learn(self._vector(bins, counts[bins]))
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -201,9 +164,8 @@ class LeaderFollower(base.Clusterer):
             raise ValueError("phases can be restored before the first window only")
         for leader in leaders:
             bins = np.flatnonzero(leader.hits)
-            hits = zip(bins.tolist(), leader.hits[bins].tolist(), strict=True)
-            counts = self._vector(dict(hits), grow=True)
-            self._sums = np.vstack([self._padded(counts), counts])
+            counts = self._vector(bins, leader.hits[bins])
+            self._sums = np.vstack([self._sums, counts])
             self._ids.append(leader.phase)
             self._remembered.append(leader.remembered)
             self._windows.append(leader.windows)
@@ -212,22 +174,18 @@ class LeaderFollower(base.Clusterer):
 
     # -- inside --------------------------------------------------------------------------------
 
-    def _vector(self, x: dict[Any, float], *, grow: bool) -> NDArray[np.float64]:
+    def _vector(self, bins: NDArray[np.intp], hits: NDArray[np.float64]) -> NDArray[np.float64]:
         """Lay hits out in columns; bins unknown so far get new ones at the end."""
-        new = [bin_ for bin_ in x if bin_ not in self._columns]
-        columns = self._columns if grow else dict(self._columns)
-        for bin_ in new:
-            columns[bin_] = len(columns)
-        if grow and self._sums.shape[1] < len(columns):
-            # Room for twice as many, so that growing costs little on the whole.
-            missing = 2 * len(columns) - self._sums.shape[1]
-            self._sums = np.pad(self._sums, ((0, 0), (0, missing)))
-        counts = np.zeros(max(self._sums.shape[1], len(columns)))
-        for bin_, hits in x.items():
-            counts[columns[bin_]] = hits
-        if not np.isfinite(counts).all() or (counts < 0).any():
+        if not 0 < hits.min() <= hits.max() < np.inf:
             raise ValueError("hits are finite counts, not negative")
-        return counts
+        columns = [self._columns.setdefault(each, len(self._columns)) for each in bins.tolist()]
+        if self._sums.shape[1] < len(self._columns):
+            # Room for twice as many, so that growing costs little on the whole.
+            missing = 2 * len(self._columns) - self._sums.shape[1]
+            self._sums = np.pad(self._sums, ((0, 0), (0, missing)))
+        vector = np.zeros(self._sums.shape[1])
+        vector[columns] = hits
+        return vector
 
     def _learn(self, counts: NDArray[np.float64]) -> Assignment:
         """Join the window to a phase or found one for it."""
@@ -253,27 +211,21 @@ class LeaderFollower(base.Clusterer):
         """Find the nearest row that accepts the window, else the nearest row."""
         if not self._ids:
             return _Found(0, False, 0.0)
-        sums = self._padded(counts)
-        apart = np.abs(self._shares_of(sums) - counts / counts.sum()).sum(axis=1)
+        apart = np.abs(self._centroids() - counts / counts.sum()).sum(axis=1)
         distances = [min(each, 2.0) for each in apart.tolist()]
         order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
             if distances[row] <= self.tolerance or _are_alike(
-                counts, sums[row], self.tolerance, self.deviations
+                counts, self._sums[row], self.tolerance, self.deviations
             ):
                 return _Found(row, True, distances[row])
         return _Found(order[0], False, distances[order[0]])
 
-    def _shares_of(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Centroids, perhaps with more columns, as shares of their hits."""
-        if self._shares is None or self._shares.shape != sums.shape:
-            self._shares = sums / sums.sum(axis=1, keepdims=True)
+    def _centroids(self) -> NDArray[np.float64]:
+        """Sums as shares of their hits."""
+        if self._shares is None or self._shares.shape != self._sums.shape:
+            self._shares = self._sums / self._sums.sum(axis=1, keepdims=True)
         return self._shares
-
-    def _padded(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Centroids with as many columns as this vector (which predict_one may have widened)."""
-        missing = len(counts) - self._sums.shape[1]
-        return np.pad(self._sums, ((0, 0), (0, missing))) if missing else self._sums
 
     def _found(self, counts: NDArray[np.float64], windows: int = 1) -> int:
         self._age_activity()
@@ -371,7 +323,7 @@ class LeaderFollower(base.Clusterer):
 
     def _neighbour(self, row: int) -> int:
         """The row whose centroid is nearest to this one's."""
-        shares = self._shares_of(self._sums)
+        shares = self._centroids()
         distance = np.abs(shares - shares[row]).sum(axis=1)
         distance[row] = np.inf
         return int(np.argmin(distance))

@@ -363,7 +363,6 @@ class BurstRequest(msgspec.Struct, frozen=True):
         tid: the thread to observe.
         max_accesses: rows after which the burst is full.
         max_stop_seconds: how long the target may be held for it, all holds together.
-        deadline_seconds: wall time after which it ends early.
         beyond_seconds: CPU time of ours for which to go on when the hold is over, while the target
             runs on.
         seek_ips: the burst begins where the thread comes to one of these places, at most four;
@@ -375,7 +374,6 @@ class BurstRequest(msgspec.Struct, frozen=True):
     tid: int
     max_accesses: int
     max_stop_seconds: float = 0.005
-    deadline_seconds: float = 10.0
     beyond_seconds: float = 0.0
     seek_ips: tuple[int, ...] = ()
     seek_seconds: float = 0.0

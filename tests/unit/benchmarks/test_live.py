@@ -13,14 +13,13 @@ import msgspec
 import numpy as np
 import pytest
 from commands import free_port
-from invented import burst_record, header, window_record
+from invented import burst_record
 from invented_reference import misses_alone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from tracees import wait_until
 
 from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
-from evaluation.delays import delayed, known_at_the_end
 from evaluation.experiments.live import Live, figures, first_curve_seconds, flat_is_better, goals
 from evaluation.replay import judge_document, recordings
 from evaluation.scraping import (
@@ -32,7 +31,6 @@ from evaluation.scraping import (
 )
 from memsampd.estimate.records import Totals
 from memsampd.exporters.http import MetricsServer
-from memsampd.exporters.recording import Recording
 from reference.programs import PROGRAMS, judged
 from reference.windows import ERROR_SIZES_BYTES
 
@@ -275,22 +273,3 @@ def test_recordings_are_known_by_their_names(tmp_path: Path) -> None:
     one = tmp_path / "xz-default-main-1.mem"
     assert list(recordings([one])) == [("xz", one)]
     assert list(recordings([tmp_path], ["xz"])) == [("xz", one)]
-
-
-# -- counted later -------------------------------------------------------------------------------
-
-
-def test_what_is_counted_later_is_read_later_and_nothing_is_missing_in_the_end() -> None:
-    """Of a program that does the same all the time, so that a second burst corrects nothing."""
-    windows = [window_record(index, 0) for index in range(35)]
-    recording = Recording(header(), [windows[0], burst_record(0, 0, rate=1e8), *windows[1:]])
-    at_once, later = (delayed(recording, each) for each in (0.0, 1.0))
-    read = np.array([each.accesses for each in at_once])
-    assert len(read) == len(later) == 4  # three times, and at the end
-    assert np.all(np.diff(read) > 0)
-    assert [each.accesses for each in later] == pytest.approx([0.0, *read[:2], read[3]])
-    known = known_at_the_end(recording)
-    assert [each.accesses for each in known] == pytest.approx(read, rel=0.05)
-    for told in (later, known):
-        np.testing.assert_allclose(told[-1].misses, at_once[-1].misses)
-        assert told[-1].accesses == pytest.approx(read[3])

@@ -112,7 +112,7 @@ class World:
             PipelineParts(
                 cutter=self.cutter,
                 schedule=schedule,
-                planner=Planner(schedule, self.ledger, BurstLimits(200_000, 0.005, 6.0)),
+                planner=Planner(schedule, self.ledger, BurstLimits(200_000, 0.005)),
                 ledger=self.ledger,
                 estimator=self.estimator,
                 learn_anew=self.learn_anew,
@@ -899,7 +899,7 @@ def test_accesses_from_elsewhere_leave_what_is_known_and_what_was_spent() -> Non
     curve = world.estimator.estimate().curves["lru"].miss_ratio
     assert taken
     schedule = make_schedule("phase-guided", random.Random(3), window_seconds=WINDOW_SECONDS)
-    planner = Planner(schedule, world.ledger, BurstLimits(4000, 0.005, 6.0, seeks=False))
+    planner = Planner(schedule, world.ledger, BurstLimits(4000, 0.005, seeks=False))
     pipeline.change(schedule, planner, stops_nothing=True)
     assert schedule.balance_seconds == pytest.approx(parts.schedule.balance_seconds)
     assert world.overhead().spent_share == spent

@@ -16,7 +16,7 @@ from memsampd.phases.records import Window
 from memsampd.phases.schedule import make_schedule
 from memsampd.sampler.records import Burst
 
-LIMITS = BurstLimits(200_000, 0.005, 6.0)
+LIMITS = BurstLimits(200_000, 0.005)
 RAN = {5: 3}
 
 

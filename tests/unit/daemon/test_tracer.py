@@ -23,7 +23,7 @@ from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.records import AccessChunk, Burst, BurstCost, BurstRequest
 
 COST = BurstCost(stop_seconds=0.002, stops=2, longest_stop_seconds=0.0015)
-ORDER = CaptureOrder({}, 0.0, 1000, 0.003, 5.0)
+ORDER = CaptureOrder({}, 0.0, 1000, 0.003)
 
 
 class Scripted:
@@ -138,7 +138,7 @@ def test_each_burst_is_counted_by_itself() -> None:
     with tracer_of(source) as tracer:
         results = [result_of(tracer), result_of(tracer)]
     assert [request.tid for request in source.requests] == [os.getpid()] * 2
-    assert source.requests[0] == BurstRequest(os.getpid(), 1000, 0.003, 5.0)
+    assert source.requests[0] == BurstRequest(os.getpid(), 1000, 0.003)
     assert [(result.error, result.cost) for result in results] == [(None, COST)] * 2
     counted = [result.counted for result in results]
     assert [each.histogram.accesses for each in counted if each is not None] == [3, 4]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from invented import header, make_node_status, make_snapshot
 from msgspec.structs import replace
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -27,7 +26,7 @@ from memsampd.models.combine import combine
 
 
 def samples(exporter: PrometheusExporter) -> list[Sample]:
-    text = generate_latest(exporter.registry).decode()
+    text = exporter.text(open_metrics=False).decode()
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.models.bins import BINS, BINS_PER_OCTAVE, EXACT_LIMIT, bin_of
-from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 
 Lines = NDArray[np.uint64]
@@ -60,7 +59,7 @@ def draw(rng: random.Random) -> Lines:
     return np.array(lines, np.uint64)
 
 
-def feed(counter: LineCounter, lines: Lines, rng: random.Random) -> None:
+def feed(counter: _core.ReuseCounter, lines: Lines, rng: random.Random) -> None:
     """In chunks of any length, some empty."""
     at = 0
     while at < len(lines):
@@ -72,12 +71,12 @@ def feed(counter: LineCounter, lines: Lines, rng: random.Random) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_counts_as_the_definition_says_whatever_the_chunks(seed: int) -> None:
     rng = random.Random(seed)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     for _ in range(3):  # in the same memory, one burst after the other
         lines = draw(rng)
         counter.begin()
         feed(counter, lines, rng)
-        assert_as_promised(counter.histogram(), lines)
+        assert_as_promised(ReuseHistogram.from_counter(counter), lines)
 
 
 def scattered(lines: int, accesses: int, seed: int) -> Lines:
@@ -89,20 +88,20 @@ def scattered(lines: int, accesses: int, seed: int) -> Lines:
 
 def test_distances_are_exact_as_far_as_is_promised() -> None:
     """And so is how many accesses return later or not at all, however many lines there are."""
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     for seed, lines in enumerate((100_000, 50, 1 << 30, 3000, 300_000)):
         accesses = scattered(lines, 300_000, seed)
         counter.begin()
         counter.add(accesses)
-        assert_as_promised(counter.histogram(), accesses)
+        assert_as_promised(ReuseHistogram.from_counter(counter), accesses)
 
 
 def test_few_lines_are_counted_exactly_at_all_distances() -> None:
     lines = scattered(FEW_LINES, 30_000, 1)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.add(lines)
     assert brute_force(lines).reuses[EXACT_LIMIT:].sum() > 1000
-    assert counter.histogram() == brute_force(lines)
+    assert ReuseHistogram.from_counter(counter) == brute_force(lines)
 
 
 @pytest.mark.parametrize("lines", [30_000, 200_000, 5000])
@@ -118,9 +117,9 @@ def test_a_sample_of_many_lines_is_right_on_average(lines: int) -> None:
 
 
 def _counted(accesses: Lines, seed: int) -> ReuseHistogram:
-    counter = LineCounter(seed)
+    counter = _core.ReuseCounter(seed)
     counter.add(accesses)
-    return counter.histogram()
+    return ReuseHistogram.from_counter(counter)
 
 
 def _by_octave(histogram: ReuseHistogram) -> NDArray[np.int64]:
@@ -132,12 +131,12 @@ def _by_octave(histogram: ReuseHistogram) -> NDArray[np.int64]:
 
 def test_each_burst_of_a_counter_chooses_other_lines() -> None:
     lines = scattered(200_000, 300_000, 1)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.add(lines)
-    first = counter.histogram()
+    first = ReuseHistogram.from_counter(counter)
     counter.begin()
     counter.add(lines)
-    assert counter.histogram() != first
+    assert ReuseHistogram.from_counter(counter) != first
 
 
 def test_lines_that_all_want_one_place_are_told_apart() -> None:
@@ -146,29 +145,27 @@ def test_lines_that_all_want_one_place_are_told_apart() -> None:
     close = (inverse * factor * i % (1 << 64) for i in range(1, 1 << 14))
     lines = [line for line in close if line < 1 << LINE_BITS][:40]
     assert len(lines) == 40
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     for _ in range(2):
         counter.begin()
         counter.add(np.array(lines * 50, np.uint64))
-        assert counter.histogram() == brute_force(np.array(lines * 50, np.uint64))
+        assert ReuseHistogram.from_counter(counter) == brute_force(np.array(lines * 50, np.uint64))
 
 
 def test_a_count_can_be_had_while_the_burst_goes_on() -> None:
     lines = np.random.default_rng(2).integers(0, FEW_LINES, 30_000).astype(np.uint64)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.begin()
     counter.add(lines[:15_000])
-    assert counter.histogram() == brute_force(lines[:15_000])
+    assert ReuseHistogram.from_counter(counter) == brute_force(lines[:15_000])
     counter.add(lines[15_000:])
-    assert counter.histogram() == counter.histogram() == brute_force(lines)
+    for _ in range(2):
+        assert ReuseHistogram.from_counter(counter) == brute_force(lines)
 
 
 def test_any_buffer_of_lines_will_do() -> None:
     lines = np.arange(64, dtype=np.uint64) // np.uint64(3)
-    counter = LineCounter()
-    counter.begin()
-    counter.add(lines[::2])
-    assert counter.histogram() == brute_force(lines[::2])
+    assert ReuseHistogram.from_lines(lines[::2]) == brute_force(lines[::2])
 
 
 def stack_pairs(lines: Lines) -> set[tuple[int, int, int]]:
@@ -183,8 +180,8 @@ def stack_pairs(lines: Lines) -> set[tuple[int, int, int]]:
     return found
 
 
-def sampled_pairs(counter: LineCounter) -> list[tuple[int, int]]:
-    pairs = np.frombuffer(counter.core.stack_samples(), np.uint32).reshape(-1, 2)
+def sampled_pairs(counter: _core.ReuseCounter) -> list[tuple[int, int]]:
+    pairs = np.frombuffer(counter.stack_samples(), np.uint32).reshape(-1, 2)
     return [(int(reuse), int(stack)) for reuse, stack in pairs]
 
 
@@ -197,7 +194,7 @@ def is_in_order(wanted: list[tuple[int, int]], among: set[tuple[int, int, int]])
 @pytest.mark.parametrize("seed", range(6))
 def test_sampled_stack_distances_are_those_of_the_definition(seed: int) -> None:
     rng = random.Random(seed)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     sampled = 0
     for lines in (2000, 30, 6000, 300):  # in the same memory, one burst after the other
         accesses = np.repeat(scattered(lines, 7000, seed), seed % 3 + 1)
@@ -212,7 +209,7 @@ def test_sampled_stack_distances_are_those_of_the_definition(seed: int) -> None:
 
 def test_which_stack_distances_are_sampled_does_not_hang_on_chunks() -> None:
     lines = scattered(3000, 40_000, 5)
-    whole, pieces = LineCounter(), LineCounter()
+    whole, pieces = _core.ReuseCounter(), _core.ReuseCounter()
     whole.add(lines)
     feed(pieces, lines, random.Random(1))
     assert sampled_pairs(whole) == sampled_pairs(pieces) != []
@@ -220,7 +217,7 @@ def test_which_stack_distances_are_sampled_does_not_hang_on_chunks() -> None:
 
 def test_reuses_at_each_place_of_a_loop_are_sampled_as_often() -> None:
     near = np.arange(64, dtype=np.uint64)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.add(np.tile(np.concatenate([near[:32], near[:32], near]), 1000))
     pairs, times = np.unique(np.array(sampled_pairs(counter)), axis=0, return_counts=True)
     assert pairs.tolist() == [[31, 31], [63, 63], [127, 63]]
@@ -232,7 +229,7 @@ def test_long_stack_distances_are_not_sampled_once_lines_are_forgotten() -> None
     many = np.arange(40_000, dtype=np.uint64) + np.uint64(1 << 30)
     loop = np.tile(np.arange(500, dtype=np.uint64), 20)
     lines = np.concatenate([many, loop, many[:20_000], loop])
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.add(lines)
     pairs = sampled_pairs(counter)
     assert {pair for pair in pairs if pair[0] < EXACT_LIMIT} == {(499, 499)}
@@ -241,7 +238,7 @@ def test_long_stack_distances_are_not_sampled_once_lines_are_forgotten() -> None
 
 def test_only_the_beginning_of_a_long_burst_is_sampled() -> None:
     lines = np.tile(np.arange(100, dtype=np.uint64), 4000)
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     counter.add(lines[: 1 << 18])
     before = sampled_pairs(counter)
     counter.add(lines[1 << 18 :])

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from memsampd import _core
 from memsampd.models.bins import BINS, EXACT_LIMIT, bin_of
-from memsampd.models.counting import LineCounter
 from memsampd.models.histogram import ReuseHistogram
 
 Lines = NDArray[np.uint64]
@@ -132,8 +132,8 @@ def test_scattered_lines_are_those_of_the_naive_count() -> None:
 
 
 def test_another_burst_begins_anew() -> None:
-    counter = LineCounter()
+    counter = _core.ReuseCounter()
     for _ in range(2):
         counter.begin()
         counter.add(np.arange(1000, dtype=np.uint64))
-        assert counter.histogram().scattered == 1
+        assert ReuseHistogram.from_counter(counter).scattered == 1

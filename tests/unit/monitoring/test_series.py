@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import pytest
 from invented import make_snapshot
 from msgspec.structs import replace
-from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 from promql import ROOT, rules
@@ -48,7 +47,7 @@ def target(phases: int, policies: Sequence[str] = ("lru",)) -> Snapshot:
 def series(snapshot: Snapshot) -> list[Sample]:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)
-    text = generate_latest(exporter.registry).decode()
+    text = exporter.text(open_metrics=False).decode()
     return [
         sample
         for family in text_string_to_metric_families(text)

@@ -1,4 +1,4 @@
-"""The clusterer against labelled streams, adversaries and river's own checks."""
+"""The clusterer against labelled streams and adversaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
-from river.checks import common
 
 from memsampd.phases.leader import LeaderFollower
 from memsampd.phases.noise import compare
@@ -257,16 +256,11 @@ def test_windows_in_a_row_leave_though_there_are_as_many_phases_as_may_be() -> N
 
 def test_same_windows_same_phases_whatever_the_interface() -> None:
     stream, _ = labelled_stream(5, 100, 6, 0.3, windows=120)
-    one, two, three = LeaderFollower(), LeaderFollower(), LeaderFollower()
-    rng = np.random.default_rng(0)
+    one, two = LeaderFollower(), LeaderFollower()
     for index, counts in enumerate(stream):
         window = Window(index, 0, 0, 0.1, counts.astype(float), int(counts.sum()), 0, 0, {})
-        x = {int(b): float(counts[b]) for b in rng.permutation(BINS)}
-        phase = one.assign(window).phase
-        assert two.learn_counts(counts.astype(float)).phase == phase
-        three.learn_one(x)
-        assert three.predict_one(x) == one.predict_one(x)
-    assert one.phases == two.phases == three.phases
+        assert one.assign(window).phase == two.learn_counts(counts.astype(float)).phase
+    assert one.phases == two.phases
 
 
 def test_another_one_goes_on_with_its_phases() -> None:
@@ -296,64 +290,11 @@ def test_refuses_what_is_no_vector_of_hits() -> None:
         model.learn_counts(np.zeros(4))
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="counts"):
-            model.learn_one({0: bad})
-    assert model.predict_one({0: 3}) == 0
+            model.learn_counts(np.array([3.0, bad]))
+    assert model.phases == ()
     for options in ({"tolerance": 3}, {"max_phases": 0}, {"memory_windows": 0}):
         with pytest.raises(ValueError, match=r"tolerance|at least"):
             LeaderFollower(**options)
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        common.check_repr,
-        common.check_str,
-        common.check_tags,
-        common.check_clone_same_class,
-        common.check_clone_is_idempotent,
-        common.check_init_has_default_params_for_tests,
-        common.check_init_default_params_are_not_mutable,
-        common.check_doc,
-        common.check_clone_changes_memory_addresses,
-        common.check_mutate_can_be_idempotent,
-        common.check_pickling_supports_roundtrip,
-        common.check_repr_roundtrips_clone,
-        common.check_clone_with_new_params_applies,
-        common.check_get_params_matches_signature,
-    ],
-    ids=lambda c: c.__name__,
-)
-def test_river_estimator_checks(check: Any) -> None:
-    """Those of ``river.checks.yield_checks`` that need no data (nor scikit-learn, as it does)."""
-    check(LeaderFollower(tolerance=0.2))
-
-
-def river_dataset() -> Any:
-    stream, labels = labelled_stream(1, 100, 3, 0.2, windows=60)
-    return [
-        ({f"bin{b}": int(hits) for b, hits in enumerate(counts)}, int(label))
-        for counts, label in zip(stream, labels, strict=True)
-    ]
-
-
-@pytest.mark.parametrize(
-    "check",
-    [
-        common.check_learn_one,
-        common.check_pickling,
-        common.check_shuffle_features_no_impact,
-        common.check_emerging_features,
-        common.check_disappearing_features,
-        common.check_radically_disappearing_features,
-        common.check_no_state_aliasing_with_input,
-        common.check_clone_is_independent,
-        common.check_bounded_memory_growth,
-    ],
-    ids=lambda c: c.__name__,
-)
-def test_river_checks_that_need_data(check: Any) -> None:
-    """River has no data set for clusterers; these checks make sense for them with ours."""
-    check(LeaderFollower(), dataset=river_dataset())
 
 
 # -- the noise model -----------------------------------------------------------------------------

@@ -60,10 +60,10 @@ def ends(
         return at, bool(mapped), False
 
     forms = {} if forms is None else forms
-    names, unmapped, _, _ = _core.look_up(
+    names, _ = _core.look_up(
         known, ip.to_bytes(8, "little"), most, {}, forms, read, decode, named, 10_000, lambda: None
     )
-    return int.from_bytes(names, "little"), unmapped
+    return int.from_bytes(names, "little"), not known[ip][1]
 
 
 def end_of_line(ip: int) -> int | None:

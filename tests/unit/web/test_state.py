@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from invented import make_snapshot
 from msgspec.structs import replace
-from prometheus_client import generate_latest
 
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.history import History
@@ -52,13 +51,13 @@ def test_a_wall_clock_that_jumps_shifts_what_is_told_and_loses_nothing() -> None
 def test_a_target_that_is_let_go_of_is_kept_but_has_no_series() -> None:
     state = State()
     state.receive(make_snapshot())
-    assert b'pid="4242"' in generate_latest(state.prometheus.registry)
+    assert b'pid="4242"' in state.prometheus.text(open_metrics=False)
     state.receive(Detached("4242-99"))
     state.receive(Detached("4242-99"))
     state.receive(Detached("1-1"))
-    last = generate_latest(state.prometheus.registry)
+    last = state.prometheus.text(open_metrics=False)
     assert b'memsampd_target_up{command="sqlite3",pid="4242"} 0' in last
-    assert b'pid="4242"' not in generate_latest(state.prometheus.registry)
+    assert b'pid="4242"' not in state.prometheus.text(open_metrics=False)
     assert not state.targets["4242-99"].attached
     assert state.targets["4242-99"].snapshot.alive
     assert kinds(state) == ["target", "phase", "end"]
@@ -70,7 +69,7 @@ def test_a_target_that_is_attached_again_has_its_history_and_series_again() -> N
     state.receive(Detached("4242-99"))
     state.receive(make_snapshot())
     assert state.targets["4242-99"].attached
-    assert b'pid="4242"' in generate_latest(state.prometheus.registry)
+    assert b'pid="4242"' in state.prometheus.text(open_metrics=False)
     assert kinds(state)[-2:] == ["target", "phase"]
 
 

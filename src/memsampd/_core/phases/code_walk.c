@@ -160,7 +160,6 @@ struct names {
     Py_ssize_t most_known;
     size_t most; /* instructions of a line */
     uint64_t *targets;
-    size_t decoded;
 };
 
 /* Note of all instructions on the way what is to be known of them; takes over the reference to that. */
@@ -202,7 +201,6 @@ find(struct names *n, uint64_t begin)
     PyObject *passed = Py_BuildValue("[K]", (unsigned long long)begin);
     if (passed == NULL)
         return NULL;
-    n->decoded++;
     n->line.begin = n->line.until = 0;
     const int ending = follow(&n->line, &at, n->most, n->targets, passed);
     PyObject *found = ending < 0 ? NULL : end_of(n, begin, at, ending);
@@ -231,11 +229,11 @@ struct named {
     int is_mapped, is_anonymous;
 };
 
-/* Names of addresses, with how many are not mapped, and anonymous, and how many lines were followed. */
+/* Names of addresses, with how many are anonymous. */
 static PyObject *
 name_all(struct names *n, const uint64_t *ip, size_t count)
 {
-    size_t unmapped = 0, anonymous = 0;
+    Py_ssize_t anonymous = 0;
     PyObject *names = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof *ip));
     uint64_t *name = names != NULL ? (uint64_t *)PyBytes_AsString(names) : NULL;
     struct named now = {0};
@@ -253,18 +251,14 @@ name_all(struct names *n, const uint64_t *ip, size_t count)
             }
         }
         name[i] = now.name;
-        unmapped += !now.is_mapped;
         anonymous += now.is_anonymous;
     }
-    return names != NULL ? Py_BuildValue("(Nnnn)", names, (Py_ssize_t)unmapped,
-                                         (Py_ssize_t)anonymous, (Py_ssize_t)n->decoded)
-                         : NULL;
+    return names != NULL ? Py_BuildValue("(Nn)", names, anonymous) : NULL;
 }
 
 PyDoc_STRVAR(look_up_doc,
              "look_up(known, ips, most, pages, forms, read, decode, named, most_known, forget)\n--\n\n"
-             "Names of addresses (both uint64), how many of these are not mapped, and anonymous, and from how "
-             "many code was followed.\n\n"
+             "Names of addresses (both uint64), and how many of these are anonymous.\n\n"
              "Known is (name, mapped, anonymous) by address. Where that lacks, the straight line from there on "
              "is followed, for so many instructions at most, to what ends it or is known: named(address, "
              "mapped) tells that of the end, or of the page if it cannot be read. Pages that read(address, "

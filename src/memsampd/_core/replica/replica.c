@@ -25,13 +25,10 @@ replica_costs(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
 
-    return Py_BuildValue(
-        "{sd,sd,sK,sK,sd,sd,sd,sK,sK,sK}", "expansion_seconds", self->expansion_seconds,
-        "visits_seconds", self->visits_seconds, "traps", (unsigned long long)r->traps, "faults",
-        (unsigned long long)r->faults, "run_seconds", r->run_seconds, "fault_seconds",
-        r->fault_seconds, "translation_seconds", r->translation_seconds, "translated_instructions",
-        (unsigned long long)r->blocks.translated_instructions, "blocks",
-        (unsigned long long)r->blocks.count, "code_bytes", (unsigned long long)r->blocks.code_used);
+    return Py_BuildValue("{sK,sK,sd,sK}", "traps", (unsigned long long)r->traps, "faults",
+                         (unsigned long long)r->faults, "run_seconds", r->run_seconds,
+                         "translated_instructions",
+                         (unsigned long long)r->blocks.translated_instructions);
 }
 
 static PyObject *

@@ -16,7 +16,6 @@ typedef struct {
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
     bool may_execute, is_open;
-    double expansion_seconds, visits_seconds; /* CPU time of this thread's, counting included */
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     const uint64_t *from, *until; /* the part of it that is taken */

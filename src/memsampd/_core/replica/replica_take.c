@@ -133,11 +133,9 @@ replica_take(Replica *self, PyObject *Py_UNUSED(ignored))
     x->note = note_pages;
     x->note_context = &self->runner.pages;
     Py_BEGIN_ALLOW_THREADS
-    double started = thread_cpu_seconds();
     failed = expand_some(self);
     if (failed == 0 && x->line_shift == 0)
         pages_note_lines(&self->runner.pages, x->rows.address, x->rows.count, 0);
-    self->expansion_seconds += thread_cpu_seconds() - started;
     Py_END_ALLOW_THREADS
     if (self->counter != NULL)
         reuse_counter_give_back(self->counter);
@@ -219,9 +217,7 @@ replica_rows_again(Replica *self, PyObject *args)
     }
     begin(self, limit, 0, -1);
     Py_BEGIN_ALLOW_THREADS
-    double started = thread_cpu_seconds();
     failed = expand_chosen(self, &time, &choice);
-    self->expansion_seconds += thread_cpu_seconds() - started;
     Py_END_ALLOW_THREADS
     PyObject *taken = NULL;
     if (failed < 0) {
@@ -254,11 +250,9 @@ replica_visits(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     struct expansion *x = &self->runner.expansion;
     const struct ran *ran = &x->visits.ran;
-    double started = thread_cpu_seconds();
 
     if (!visits_collect(&x->visits, x->blocks))
         return PyErr_NoMemory();
-    self->visits_seconds += thread_cpu_seconds() - started;
     return Py_BuildValue("(NN)", words_as_bytes(ran->ip, ran->count),
                          words_as_bytes(ran->times, ran->count));
 }
@@ -270,7 +264,6 @@ replica_core_times(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
     struct core_times t;
-    double started = thread_cpu_seconds();
 
     if (!has_core(self))
         return NULL;
@@ -280,7 +273,6 @@ replica_core_times(Replica *self, PyObject *Py_UNUSED(ignored))
     const size_t stores = core_model_stores(self->core, &stored);
     pages_note_stores(&self->runner.pages, stored, stores);
     Py_END_ALLOW_THREADS
-    self->visits_seconds += thread_cpu_seconds() - started;
     return Py_BuildValue("(KKKdd)", (unsigned long long)t.instructions,
                          (unsigned long long)t.accesses, (unsigned long long)t.distant,
                          t.near_cycles, t.distant_cycles);

@@ -67,7 +67,7 @@ struct runner {
 
     /* What it cost, all runs together. */
     uint64_t traps, faults;
-    double run_seconds, translation_seconds, fault_seconds;
+    double run_seconds, translation_seconds;
 };
 
 int runner_init(struct runner *r); /* -1 with errno set */

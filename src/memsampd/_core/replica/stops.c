@@ -208,11 +208,9 @@ static void
 handle_page(struct runner *r, uint64_t address)
 {
     struct user_regs_struct now;
-    double started = now_seconds();
     enum page_fault fault = pages_fault(&r->pages, &r->process, &r->remote, address);
 
     r->faults++;
-    r->fault_seconds += now_seconds() - started;
     if (fault == FAULT_SUPPLIED)
         return;
     if (!read_registers(r->process.pid, &now))

@@ -46,7 +46,6 @@ class TaskEvent(msgspec.Struct, frozen=True):
         pid: its process; at a "fork" whose parent_pid is another, a new process.
         tid: the thread.
         parent_pid: process that started it ("fork", "exit"); else 0.
-        parent_tid: thread that started it ("fork", "exit"); else 0.
         time_seconds: CLOCK_MONOTONIC.
         command: the new short name ("exec", "rename"); else empty.
     """
@@ -55,7 +54,6 @@ class TaskEvent(msgspec.Struct, frozen=True):
     pid: int
     tid: int
     parent_pid: int
-    parent_tid: int
     time_seconds: float
     command: str
 
@@ -162,17 +160,9 @@ def gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:
     for ring in rings:
         samples, ring_events, ring_lost, ring_throttled = ring.peek() if leaves else ring.drain()
         parts.append(samples)
-        for kind, pid, tid, parent_pid, parent_tid, time_ns, command in ring_events:
+        for kind, pid, tid, parent_pid, _, time_ns, command in ring_events:
             events.append(
-                TaskEvent(
-                    kind,  # type: ignore[arg-type]
-                    pid,
-                    tid,
-                    parent_pid,
-                    parent_tid,
-                    time_ns * 1e-9,
-                    command,
-                )
+                TaskEvent(kind, pid, tid, parent_pid, time_ns * 1e-9, command)  # type: ignore[arg-type]
             )
         lost += ring_lost
         throttled += ring_throttled

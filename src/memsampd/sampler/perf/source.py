@@ -306,7 +306,7 @@ class TaskClockSource(StreamedBranches):
             return told
         pid = self._options.pid
         for seconds in self._cycle.take_execs():
-            self._events.append(TaskEvent("exec", pid, pid, 0, 0, seconds, ""))
+            self._events.append(TaskEvent("exec", pid, pid, 0, seconds, ""))
         return replace(told, weight=self.weight)
 
     def take_events(self) -> tuple[TaskEvent, ...]:

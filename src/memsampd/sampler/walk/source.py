@@ -64,7 +64,7 @@ class WalkSource:
         began_seconds = time.thread_time()
         self._memory.begin()
         sample = self._sample(request.tid)
-        deadline_seconds = time.monotonic() + min(request.deadline_seconds, _MOST_SECONDS)
+        deadline_seconds = time.monotonic() + _MOST_SECONDS
         most_rows = min(request.max_accesses, LONGEST_ACCESSES)
         area = self._thread_area(sample)
         walked = self._walker.walk(

@@ -16,7 +16,7 @@ from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.errors import CapabilityError, CaptureError
 from memsampd.sampler.records import Burst, BurstRequest
 
-ORDER = CaptureOrder({1: 1}, 0.0, 1000, 0.005, 1.0)
+ORDER = CaptureOrder({1: 1}, 0.0, 1000, 0.005)
 
 
 @dataclass
@@ -122,7 +122,7 @@ def test_what_cannot_be_made_is_told_as_what_came_of_the_order() -> None:
 
 def test_an_order_that_is_not_done_at_the_end_has_a_result() -> None:
     resting = Resting()
-    resting.tracer.order(CaptureOrder({1: 1}, 3600.0, 1000, 0.005, 1.0))
+    resting.tracer.order(CaptureOrder({1: 1}, 3600.0, 1000, 0.005))
     resting.tracer.close()
     told = resting.result()
     assert told.error is not None
