@@ -9,12 +9,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
-from commands import MEMSAMPD
-from daemons import GENEROUS
+from commands import MEMSAMPD, free_port
+from daemons import GENEROUS, wait_for
 from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
@@ -106,8 +108,27 @@ def test_files_and_programs_of_the_path_are_there(tmp_path: Path) -> None:
     assert [program for program, _ in configs] == ["prometheus", "prometheus-alertmanager"]
     check("check", "config", configs[0][1])
     check("check-config", configs[1][1], program="amtool")
+    for name in ("prometheus", "prometheus-alertmanager"):
+        (words,) = (words for words in path_commands() if words[0] == name)
+        starts_here(words, tmp_path)
     boards = sorted((tmp_path / "monitoring/grafana").glob("*.json"))
     assert [json.loads(board.read_text())["title"] for board in boards]
+
+
+def starts_here(words: list[str], directory: Path) -> None:
+    """A server starts, at a port of ours, and keeps its data in the directory."""
+    (kept,) = (word.partition("=")[2] for word in words if word.startswith("--storage."))
+    address = f"127.0.0.1:{free_port()}"
+
+    def is_ready() -> bool:
+        with suppress(OSError), urlopen(f"http://{address}/-/ready") as answer:
+            return bool(answer.status == HTTPStatus.OK)
+        return False
+
+    with running(*words, f"--web.listen-address={address}", cwd=directory) as server:
+        wait_for(lambda: is_ready() or server.poll() is not None, lambda: words[0])
+        assert server.poll() is None
+        assert (directory / kept).is_dir()
 
 
 def check(*words: str, program: str = "promtool") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -13,11 +13,12 @@ from memsampd.exporters.snapshot import Snapshot
 
 
 @contextmanager
-def served(snapshots: Sequence[Snapshot]) -> Iterator[str]:
+def served(snapshots: Sequence[Snapshot], seldom: Mapping[int, int] | None = None) -> Iterator[str]:
     """Serve the documents of targets, which use CPU time between any two looks; yields the URL.
 
     Args:
         snapshots: of the targets; a list may change meanwhile.
+        seldom: process ids whose state is told anew at every nth look only.
     """
     looks = [0]
 
@@ -34,8 +35,10 @@ def served(snapshots: Sequence[Snapshot]) -> Iterator[str]:
                 looks[0] += 1
                 targets = [target_document(snapshot) for snapshot in snapshots]
                 for target in targets:
-                    target["time_monotonic_seconds"] += 2.0 * looks[0]
-                    target["user_cpu_seconds"] += 1.0 * looks[0]
+                    every = (seldom or {}).get(target["pid"], 1)
+                    told = looks[0] // every * every
+                    target["time_monotonic_seconds"] += 2.0 * told
+                    target["user_cpu_seconds"] += 1.0 * told
                 return {"version": 1, "targets": targets}
             for snapshot in snapshots:
                 if f"/{snapshot.target.pid}-" in self.path:

@@ -15,7 +15,9 @@ from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
 _APART_SECONDS = 2.0  # between two looks at live targets
-_PATIENCE_SECONDS = 20.0  # until a daemon tells anew
+_PATIENCE_SECONDS = (
+    75.0  # until a daemon tells anew: it does so once a minute, whatever it has to do
+)
 
 if TYPE_CHECKING:
     from memsampd.cli.targets import CurvesSource, Document
@@ -179,13 +181,13 @@ def _recorded(path: Path, cache_bytes: int) -> Program:
 
 
 def _wait_for_news(source: CurvesSource, before: Mapping[str, Document]) -> None:
-    """Wait until a daemon has told anew of all that run: it does so every few seconds."""
+    """Wait until a daemon has told anew of all that run; mostly it does so every few seconds."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < end:
         time.sleep(_APART_SECONDS)
         now = {target["target"]: target for target in source.targets()}
         if all(
-            now[name]["time_monotonic_seconds"] > target["time_monotonic_seconds"]
+            _cpus(target, now[name]) is not None
             for name, target in before.items()
             if name in now and now[name]["alive"]
         ):
@@ -225,11 +227,16 @@ def _live(source: CurvesSource, pause: Callable[[Mapping[str, Document]], None])
     return programs
 
 
-def _cpus(before: Document, now: Document) -> float:
-    """Return the CPU seconds in user mode that a target used in a second between two looks."""
+def _cpus(before: Document, now: Document) -> float | None:
+    """Return the CPU seconds in user mode that a target used in a second between two looks.
+
+    None: it was not told of anew, though it was not idle. Who is, is told of more rarely.
+    """
     seconds = now["time_monotonic_seconds"] - before["time_monotonic_seconds"]
     used = now["user_cpu_seconds"] - before["user_cpu_seconds"]
-    return float(used / seconds) if seconds > 0 else 0.0
+    if seconds > 0:
+        return float(used / seconds)
+    return 0.0 if now["idle"] else None
 
 
 COMMAND = AdviseCommand()

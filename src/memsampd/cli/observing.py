@@ -71,7 +71,8 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="S",
-        help="at the end, serve the last metrics until they have been read, for so long at most",
+        help="at the end, serve the last metrics until they have been read, for so long at most; "
+        "with --page for so long",
     )
     parser.add_argument(
         "--page",

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TextIO
 
+from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import CurvePoint, at_size
-from memsampd.exporters.documents import is_idle, present_phase, window_document
+from memsampd.exporters.documents import is_idle, phase_of_id, present_phase, window_document
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
@@ -66,7 +67,7 @@ def status_lines(snapshot: Snapshot) -> list[str]:
         f"LRU miss ratio, whole run:  {cache_ratios(whole, snapshot.cache_sizes_bytes)}"
         + _without_curve(snapshot),
         f"{_phase_words(snapshot)}  "
-        + cache_ratios(_phase_curve(snapshot), snapshot.cache_sizes_bytes),
+        + cache_ratios(_curve_of(present_phase(snapshot)), snapshot.cache_sizes_bytes),
         f"1 KiB {spark(whole) or _no_curve(snapshot)} 64 MiB, whole run, from {sampled:,} accesses",
         _cost_line(snapshot),
         own_cpu_line(overhead),
@@ -100,8 +101,7 @@ def _without_curve(snapshot: Snapshot) -> str:
     return f"  ({100 * share:.0f} % of the time without a curve)" if share >= 0.005 else ""
 
 
-def _phase_curve(snapshot: Snapshot) -> MissRatioCurve | None:
-    phase = present_phase(snapshot)
+def _curve_of(phase: PhaseEstimate | None) -> MissRatioCurve | None:
     return None if phase is None else phase.curves.get("lru")
 
 
@@ -269,9 +269,9 @@ class PlainStatus:
         if not is_due and not may_ask and not assignment.is_new:
             return
         self._asked_seconds = now
-        snapshot = state(is_brief=True)
+        snapshot = state(only=(assignment.phase,))
         self._look(snapshot)
-        curve = _phase_curve(snapshot)
+        curve = _curve_of(phase_of_id(snapshot, assignment.phase))
         if not is_other and not is_due and curve is None:
             return
         self._phase, self._said_seconds = assignment.phase, now
@@ -290,7 +290,7 @@ class PlainStatus:
     def turn(self, state: State) -> None:
         """Say when the target is idle, or bursts are impossible or wait for us; and when not."""
         if time.monotonic() - self._looked_seconds >= self._LOOK_SECONDS:
-            self._look(state(is_brief=True))
+            self._look(state(only=()))
 
     def _look(self, snapshot: Snapshot) -> None:
         """Each state that is asked for tells all that is to be said."""

@@ -20,6 +20,7 @@ from memsampd.daemon.session_parts import SessionObserver
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import UsageError
 from memsampd.exporters.protocols import AskedExporter, Exporter
+from memsampd.exporters.shown import KEPT_SECONDS
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
@@ -110,7 +111,10 @@ def prepared(
         exporters: list[Exporter] = []
         if output.listen is not None:
             serve = page_served if output.page else served
-            exporters.append(serve(output.listen, stack, any_port=output.any_port))
+            kept_seconds = KEPT_SECONDS + output.linger_seconds
+            exporters.append(
+                serve(output.listen, stack, any_port=output.any_port, kept_seconds=kept_seconds)
+            )
         around = Surroundings.read(process_cpu)
         yield Preparation(config, output, around, tuple(exporters))
 

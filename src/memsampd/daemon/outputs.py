@@ -15,6 +15,7 @@ from memsampd.daemon.session_parts import SessionParts
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.exporters.listen import parse_listen
 from memsampd.exporters.protocols import Exporter
+from memsampd.exporters.shown import KEPT_SECONDS
 
 if TYPE_CHECKING:
     from memsampd.exporters.recording import RecordingWriter
@@ -22,12 +23,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def served(listen: str, stack: ExitStack, *, any_port: bool = False) -> Exporter:
-    """Metrics, served until the stack unwinds; ``any_port`` as in ``open_listening``."""
+def served(
+    listen: str,
+    stack: ExitStack,
+    *,
+    any_port: bool = False,
+    kept_seconds: float = KEPT_SECONDS,
+) -> Exporter:
+    """Metrics, served until the stack unwinds.
+
+    Args:
+        listen: where.
+        stack: ends it.
+        any_port: as in ``open_listening``.
+        kept_seconds: for so long those of a target that ended wait for a reader.
+    """
     from memsampd.exporters.deferred import DeferredPrometheus
     from memsampd.exporters.http import MetricsServer
 
-    prometheus = DeferredPrometheus()
+    prometheus = DeferredPrometheus(kept_seconds)
     server = MetricsServer(prometheus.text, listen, prometheus.present_version, any_port=any_port)
     stack.callback(server.close)
     _tell_of_port(listen, server.port)
@@ -35,11 +49,17 @@ def served(listen: str, stack: ExitStack, *, any_port: bool = False) -> Exporter
     return prometheus
 
 
-def page_served(listen: str, stack: ExitStack, *, any_port: bool = False) -> Exporter:
-    """The page, the API and metrics, from a process of their own until the stack unwinds."""
+def page_served(
+    listen: str,
+    stack: ExitStack,
+    *,
+    any_port: bool = False,
+    kept_seconds: float = KEPT_SECONDS,
+) -> Exporter:
+    """As :func:`served`: the page, the API and metrics, from a process of their own."""
     from memsampd.web.process import WebProcess
 
-    web = WebProcess(listen, any_port=any_port)
+    web = WebProcess(listen, any_port=any_port, kept_seconds=kept_seconds)
     stack.callback(web.close)
     _tell_of_port(listen, web.port)
     logger.info("page: %s", web.url)

@@ -234,7 +234,7 @@ class Pipeline:
         planner, program = self.parts.planner, self.program
         for window, assignment in self._ended:
             if window.index != planner.asked_about:
-                self.parts.schedule.skip(self.parts.estimator.phase_now(assignment.phase))
+                self.parts.schedule.skip(assignment.phase)
         if self._ordered is not None:
             if program.new_thread is None and self._is_seeking and planner.may_hurry:
                 program.new_thread = program.find_new_thread(self._seen_code(), self._now_seconds)
@@ -311,6 +311,10 @@ class Pipeline:
         self.parts.schedule.merge(gone, into)
         self.parts.planner.merge(gone, into)
         self._watches.merge(gone, into)
+        self._ended = [
+            (window, replace(each, phase=into) if each.phase == gone else each)
+            for window, each in self._ended
+        ]
         self._emit(MergeRecord(gone=gone, into=into))
 
     def _end_window_of_first(self) -> None:

@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -313,15 +313,15 @@ class Session:
             if not self._is_over and self._publisher.is_due(is_asked=True):
                 self.publish()
 
-    def snapshot(self, *, is_brief: bool = False) -> Snapshot:
+    def snapshot(self, *, only: Collection[int] | None = None) -> Snapshot:
         """The present state.
 
         Args:
-            is_brief: of its estimate, the present phase is enough.
+            only: of its estimate, these phases are enough; None: all are wanted.
         """
         if self._snapshot is not None:
             return self._snapshot
-        state = present_state(self._parts, self._target, is_alive=self._is_alive, is_brief=is_brief)
-        if not is_brief:
+        state = present_state(self._parts, self._target, is_alive=self._is_alive, only=only)
+        if only is None:
             self._snapshot = state
         return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 class State(Protocol):
     """Tells the present state, at the price of all curves: ask only to show it."""
 
-    def __call__(self, *, is_brief: bool = False) -> Snapshot:
+    def __call__(self, *, only: Collection[int] | None = None) -> Snapshot:
         """Tell it.
 
         Args:
-            is_brief: of its estimate, the present phase is enough: a fraction of the price.
+            only: of its estimate, these phases are enough, a fraction of the price; None: all.
         """
 
 
@@ -39,7 +40,7 @@ class SessionObserver(Protocol):
     """Someone who watches a session (a status display)."""
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
-        """A window has ended, in this phase."""
+        """A window has ended, in this phase; the state may be one after further windows."""
 
     def turn(self, state: State) -> None:
         """Called some times a second, whether anything has happened or not."""

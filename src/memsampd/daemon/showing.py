@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from memsampd.daemon.session_parts import Recorder, SessionParts, State
 from memsampd.exporters.protocols import AskedExporter, Exporter, PastExporter
@@ -73,7 +73,11 @@ class Publisher:
 
 
 def present_state(
-    parts: SessionParts, target: TargetInfo, *, is_alive: bool, is_brief: bool = False
+    parts: SessionParts,
+    target: TargetInfo,
+    *,
+    is_alive: bool,
+    only: Collection[int] | None = None,
 ) -> Snapshot:
     """The state of a session.
 
@@ -81,11 +85,10 @@ def present_state(
         parts: what it is composed of now.
         target: who it is now.
         is_alive: whether it is observed still.
-        is_brief: of its estimate, the present phase is enough.
+        only: of its estimate, these phases are enough; None: all are wanted.
     """
     pipeline = parts.pipeline
     estimator, program = pipeline.parts.estimator, pipeline.program
-    phase = program.phase
     counts, ledger = pipeline.counts, pipeline.parts.ledger
     return Snapshot(
         target=target,
@@ -93,10 +96,10 @@ def present_state(
         time_seconds=time.monotonic(),
         backend=parts.backend,
         window=program.window,
-        phase=phase,
+        phase=program.phase,
         predicted_phase=program.predicted_phase,
         prediction_accuracy=program.accuracy.overall,
-        estimate=estimator.estimate(None if not is_brief else () if phase is None else (phase,)),
+        estimate=estimator.estimate(only),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         samples=counts.samples,
         lost=counts.lost,

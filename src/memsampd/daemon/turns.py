@@ -66,7 +66,8 @@ class Actions(msgspec.Struct, frozen=True):
 
     Attributes:
         records: for recordings, in this order; the estimator has had them.
-        windows: of the present program that have ended, with their phases.
+        windows: of the present program that have ended, with their phases; of such as were merged
+            in the same turn, what they are now.
         order: a burst to take.
         watches: words to watch from now on.
         ends_seeking: a burst of code that is sought is waited for, and another is needed sooner.

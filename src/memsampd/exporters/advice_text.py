@@ -16,6 +16,7 @@ from memsampd.exporters.advice import (
     Portion,
     groups_of,
 )
+from memsampd.exporters.demand import Program
 from memsampd.exporters.text import aligned
 from memsampd.models.sizes import format_size
 from memsampd.names import printable
@@ -90,8 +91,7 @@ def _pair_document(pair: Pair) -> dict[str, Any]:
 
 def _not_known(advice: Advice) -> list[str]:
     said = [
-        f"{printable(program.label)} is left out: "
-        + ("it is idle" if program.demands else "curve or access rate is not known of it")
+        f"{printable(program.label)} is left out: {_why_left_out(program)}"
         for program in advice.left_out
     ]
     if (quiet := len(advice.programs) - MOST_PAIRED) > 0:
@@ -109,6 +109,12 @@ def _not_known(advice: Advice) -> list[str]:
                 f"{1 - program.rate_known_share:.0%} of its CPU time"
             )
     return said
+
+
+def _why_left_out(program: Program) -> str:
+    if not program.demands:
+        return "curve or access rate is not known of it"
+    return "it is idle" if program.is_told_anew else "how much it runs was not told anew"
 
 
 def _cache_lines(advice: Advice) -> str:

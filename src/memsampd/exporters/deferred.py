@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from memsampd.exporters.shown import ShownSnapshots
+from memsampd.exporters.shown import KEPT_SECONDS, ShownSnapshots
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 
 if TYPE_CHECKING:
@@ -19,15 +19,19 @@ class DeferredPrometheus:
     Until then it only remembers what it would show. Counters that depend on every state since the
     attach begin with the state that is read first.
 
+    Args:
+        kept_seconds: for so long the last state of a target that ended waits for a reader.
+
     Attributes:
         ask: has the state brought up to date; nothing by default.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept_seconds: float = KEPT_SECONDS) -> None:
         self.ask: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._exporter: PrometheusExporter | None = None
-        self._shown = ShownSnapshots()  # until there is an exporter
+        self._kept_seconds = kept_seconds
+        self._shown = ShownSnapshots(kept_seconds=kept_seconds)  # until there is an exporter
         self._node: NodeStatus | None = None
         self._version = 0
 
@@ -81,7 +85,9 @@ class DeferredPrometheus:
         from memsampd.exporters.prometheus import PrometheusExporter
 
         with self._lock:
-            exporter = self._exporter or self._begin(PrometheusExporter())
+            exporter = self._exporter or self._begin(
+                PrometheusExporter(kept_seconds=self._kept_seconds)
+            )
         return exporter.text(open_metrics)
 
     def _begin(self, exporter: PrometheusExporter) -> PrometheusExporter:

@@ -33,6 +33,7 @@ class Program:
         cpus: CPU seconds that it used in a second.
         demands: its phases that have a curve, and whose access rate is known.
         rate_known_share: share of its CPU time in code whose rate was measured, not modelled.
+        is_told_anew: whether it is known how much it runs; else it is as if it did not.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Program:
     cpus: float
     demands: tuple[Demand, ...]
     rate_known_share: float
+    is_told_anew: bool = True
 
     @property
     def label(self) -> str:
@@ -106,7 +108,7 @@ def program_of_recording(recording: Recording, cache_bytes: int) -> Program:
 
 
 def program_of_documents(
-    target: Document, phases: Document, curves: Document, cpus: float
+    target: Document, phases: Document, curves: Document, cpus: float | None
 ) -> Program:
     """Return the program that a daemon tells of.
 
@@ -114,14 +116,14 @@ def program_of_documents(
         target: its target document.
         phases: its phases document.
         curves: its curves document.
-        cpus: CPU seconds that it uses in a second.
+        cpus: CPU seconds that it uses in a second; None: that is not known.
 
     Raises:
         KeyError: a document lacks what it is to have.
     """
     sizes_bytes = np.array(curves["sizes_bytes"], np.int64)
     by_id = {phase["id"]: phase for phase in curves["phases"]}
-    total = sum(phase["cpu_seconds"] for phase in phases["phases"])
+    total, used = sum(phase["cpu_seconds"] for phase in phases["phases"]), cpus or 0.0
     demands = []
     for phase in phases["phases"]:
         told, rate = by_id.get(phase["id"]), phase["accesses_per_cpu_second"]
@@ -137,13 +139,14 @@ def program_of_documents(
             sampled_accesses=phase["sampled_accesses"],
         )
         demands.append(
-            Demand(phase["cpu_seconds"] / total, rate * cpus, phase["rate_spread"], curve)
+            Demand(phase["cpu_seconds"] / total, rate * used, phase["rate_spread"], curve)
         )
     return Program(
         name=target["command"],
         pid=target["pid"],
         start_ticks=target["start_ticks"],
-        cpus=cpus,
+        cpus=used,
         demands=tuple(demands),
         rate_known_share=target["rate_known_share"],
+        is_told_anew=cpus is not None,
     )

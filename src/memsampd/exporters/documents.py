@@ -39,8 +39,12 @@ def is_idle(snapshot: Snapshot) -> bool:
 
 def present_phase(snapshot: Snapshot) -> PhaseEstimate | None:
     """Return the phase of the last window; None before the first."""
-    phases = snapshot.estimate.phases
-    return next((phase for phase in phases if phase.id == snapshot.phase), None)
+    return phase_of_id(snapshot, snapshot.phase)
+
+
+def phase_of_id(snapshot: Snapshot, id: int | None) -> PhaseEstimate | None:
+    """Return a phase; None if the snapshot tells nothing of it."""
+    return next((phase for phase in snapshot.estimate.phases if phase.id == id), None)
 
 
 def target_document(snapshot: Snapshot) -> Document:
@@ -116,19 +120,20 @@ def window_document(
     """Return a window, the curve of its phase, and that of the run so far.
 
     Args:
-        snapshot: the state after it.
+        snapshot: the state after it, and maybe after some more windows of other phases.
         window: the window; the snapshot's by default.
         assignment: how it was found to belong to its phase, where that is known.
     """
     estimate, overhead = snapshot.estimate, snapshot.overhead
-    window, phase = window or snapshot.window, present_phase(snapshot)
+    window, id = window or snapshot.window, assignment.phase if assignment else snapshot.phase
+    phase = phase_of_id(snapshot, id)
     return {
         **_head(snapshot),
         "command": snapshot.target.command,
         "window": window.index if window else None,
         "start_seconds": window.start_seconds if window else None,
         "cpu_seconds": window.cpu_seconds if window else None,
-        "phase": assignment.phase if assignment else snapshot.phase,
+        "phase": id,
         "is_new": assignment.is_new if assignment else None,
         "distance": assignment.distance if assignment else None,
         "predicted_phase": snapshot.predicted_phase,

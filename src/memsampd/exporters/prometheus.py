@@ -16,7 +16,7 @@ from memsampd.exporters.curves import at_size, fills, shown_sizes, thin_curve
 from memsampd.exporters.exposition import Exposition, Sample
 from memsampd.exporters.folding import ShownPhase, fold_phases, fold_reasons
 from memsampd.exporters.metric import Metric
-from memsampd.exporters.shown import ShownSnapshots
+from memsampd.exporters.shown import KEPT_SECONDS, ShownSnapshots
 from memsampd.exporters.snapshot import AddressTally, NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
     TrafficTotals,
@@ -42,16 +42,23 @@ class PrometheusExporter:
     Args:
         max_sizes: sizes shown of a curve.
         max_phases: phases shown of a target; the lighter ones are folded into "other".
+        kept_seconds: for so long the last state of a target that ended waits for a reader.
 
     Attributes:
         version: how often something was published.
     """
 
-    def __init__(self, *, max_sizes: int = MAX_SIZES, max_phases: int = MAX_PHASES) -> None:
+    def __init__(
+        self,
+        *,
+        max_sizes: int = MAX_SIZES,
+        max_phases: int = MAX_PHASES,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> None:
         self._max_sizes = max_sizes
         self._max_phases = max_phases
         self._lock = threading.Lock()
-        self._shown = ShownSnapshots()
+        self._shown = ShownSnapshots(kept_seconds=kept_seconds)
         self._traffic: dict[int, TrafficTotals] = {}
         self._node: NodeStatus | None = None
         self._exposition = Exposition()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 from memsampd.exporters.snapshot import Snapshot
 
-_LONGEST_SECONDS = 60.0
-"""For so long the last state of a target that ended waits for a reader."""
+KEPT_SECONDS = 60.0
+"""For so long the last state of a target that ended waits for a reader, usually."""
 
 
 class ShownSnapshots:
@@ -19,10 +19,16 @@ class ShownSnapshots:
 
     Args:
         monotonic: clock, injected for tests.
+        kept_seconds: for so long the last state of a target that ended waits for a reader.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> None:
         self._monotonic = monotonic
+        self._kept_seconds = kept_seconds
         self._latest: dict[int, Snapshot] = {}
         self._ended: dict[int, float] = {}  # until when they wait for a reader
         self.is_unread = False
@@ -34,7 +40,7 @@ class ShownSnapshots:
         pid = snapshot.target.pid
         self._ended.pop(pid, None)
         if not snapshot.alive:
-            self._ended[pid] = self._monotonic() + _LONGEST_SECONDS
+            self._ended[pid] = self._monotonic() + self._kept_seconds
         self._latest[pid] = snapshot
         self.is_unread = True
 

@@ -26,6 +26,7 @@ from memsampd.errors import CapabilityError
 from memsampd.exporters.documents import target_id
 from memsampd.exporters.listen import DEFAULT_LISTEN, open_listening, parse_listen, url_of
 from memsampd.exporters.past import Past
+from memsampd.exporters.shown import KEPT_SECONDS
 from memsampd.exporters.snapshot import NodeStatus, Snapshot, TargetInfo
 from memsampd.names import printable
 from memsampd.web.wire import Detached, Message, Restored, encode
@@ -128,6 +129,7 @@ class WebProcess:
     Args:
         listen: ``HOST:PORT``; port 0 takes a free one.
         any_port: take a free port where the one of ``listen`` is in use.
+        kept_seconds: for so long the metrics of a target that ended wait for a reader.
 
     Attributes:
         host: address that it listens on.
@@ -139,8 +141,15 @@ class WebProcess:
             installed.
     """
 
-    def __init__(self, listen: str = DEFAULT_LISTEN, *, any_port: bool = False) -> None:
+    def __init__(
+        self,
+        listen: str = DEFAULT_LISTEN,
+        *,
+        any_port: bool = False,
+        kept_seconds: float = KEPT_SECONDS,
+    ) -> None:
         _require_packages()
+        self._kept_seconds = kept_seconds
         self.host, _ = parse_listen(listen)
         self._socket = open_listening(listen, _BACKLOG, any_port=any_port)
         self.port: int = self._socket.getsockname()[1]
@@ -239,8 +248,9 @@ class WebProcess:
             at_failure.callback(os.close, writing)
             words = os.memfd_create("memsampd-web", os.MFD_CLOEXEC)
             at_failure.callback(os.close, words)
+            told = (reading, listening, os.getpid(), self.host, self._kept_seconds)
             process = subprocess.Popen(
-                [*command, str(reading), str(listening), str(os.getpid()), self.host],
+                [*command, *map(str, told)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=words,

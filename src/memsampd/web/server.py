@@ -27,11 +27,11 @@ def main(words: list[str]) -> None:
 
     Args:
         words: descriptors of the pipe and of the listening socket, pid of the parent, the host
-            that is listened on.
+            that is listened on, for how many seconds metrics of a target that ended are kept.
     """
     Path("/proc/self/comm").write_text(f"{HELPER_PREFIX}web")
     pipe, listening, parent_pid = (int(word) for word in words[:3])
-    state = State()
+    state = State(kept_seconds=float(words[4]))
     config = uvicorn.Config(
         make_application(state, words[3]),
         loop="asyncio",

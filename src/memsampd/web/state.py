@@ -13,6 +13,7 @@ from memsampd.exporters.documents import VERSION, Document, target_id
 from memsampd.exporters.history import History
 from memsampd.exporters.past import Past
 from memsampd.exporters.prometheus import PrometheusExporter
+from memsampd.exporters.shown import KEPT_SECONDS
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.web.wire import Detached, Message, Restored
 
@@ -56,16 +57,18 @@ class State:
     Args:
         monotonic: clock of the snapshots, injected for tests.
         unix: clock of the world, injected for tests.
+        kept_seconds: for so long the metrics of a target that ended wait for a reader.
     """
 
     def __init__(
         self,
         monotonic: Callable[[], float] = time.monotonic,
         unix: Callable[[], float] = time.time,
+        kept_seconds: float = KEPT_SECONDS,
     ) -> None:
         self._monotonic = monotonic
         self._unix = unix
-        self.prometheus = PrometheusExporter()
+        self.prometheus = PrometheusExporter(kept_seconds=kept_seconds)
         self.targets: dict[str, Observed] = {}
         self.node: NodeStatus | None = None
         self._pasts: dict[str, Past] = {}  # of targets that no snapshot has come of

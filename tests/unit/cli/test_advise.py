@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from documents_server import served
 from invented import make_snapshot, write_recording
+from msgspec.structs import replace
 
 from memsampd.cli.advise import AdviseCommand
 from memsampd.cli.main import build_parser, main
@@ -52,6 +54,32 @@ def test_live_targets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     document = json.loads(capsys.readouterr().out)
     pids = {pid for portion in document["division"]["portions"] for pid in portion["pids"]}
     assert pids == {11, 22}
+
+
+def test_targets_that_are_told_seldom_are_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than 20 s, of the times of this clock."""
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now, sleep=sleep)
+    monkeypatch.setattr("memsampd.cli.advise.time", clock)
+    busy = [make_snapshot(3, pid=pid) for pid in (11, 22)]
+    with served(busy, seldom={22: 30}) as url:
+        assert main(["advise", "--url", url, *MACHINE, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    pids = {pid for portion in document["division"]["portions"] for pid in portion["pids"]}
+    assert pids == {11, 22}
+    idle = replace(make_snapshot(3, pid=33), idle_seconds=5.0)
+    with served([*busy, idle], seldom={22: 1000, 33: 1000}) as url:
+        assert main(["advise", "--url", url, *MACHINE]) == 0
+    told = capsys.readouterr().out
+    assert "(22) is left out: how much it runs was not told anew" in told
+    assert "(33) is left out: it is idle" in told
 
 
 def test_a_server_of_something_else_is_named(capsys: pytest.CaptureFixture[str]) -> None:

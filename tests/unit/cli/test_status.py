@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Collection
 
 import jsonschema
 import numpy as np
@@ -39,7 +40,7 @@ class Asked:
     def __init__(self) -> None:
         self.times = 0
 
-    def __call__(self, *, is_brief: bool = False) -> Snapshot:
+    def __call__(self, *, only: Collection[int] | None = None) -> Snapshot:
         self.times += 1
         return STATE
 
@@ -89,6 +90,21 @@ def test_lines_tell_changes_of_phase_and_its_first_curve(monkeypatch: pytest.Mon
     assert "no burst of it yet" in stream.getvalue()
     plain.window(window(5), phase(1), state)
     assert state.times == 0
+
+
+def test_lines_tell_the_curve_of_their_own_phase() -> None:
+    """Though it may not be the present one any more; no other phase is worked out."""
+    stream, asked = io.StringIO(), []
+
+    def state(*, only: Collection[int] | None = None) -> Snapshot:
+        asked.append(only)
+        phases = tuple(each for each in STATE.estimate.phases if only is None or each.id in only)
+        return replace(STATE, phase=1, estimate=replace(STATE.estimate, phases=phases))
+
+    PlainStatus(stream).window(window(0), phase(0), state)
+    curve = STATE.estimate.phases[0].curves["lru"]
+    assert cache_ratios(curve, STATE.cache_sizes_bytes) in stream.getvalue()
+    assert asked == [(0,)]
 
 
 def test_the_state_is_worked_out_once_in_two_seconds_however_often_phases_change(

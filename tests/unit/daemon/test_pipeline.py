@@ -100,6 +100,7 @@ class World:
     sampled_lines: list[SampledLine] = field(default_factory=list)  # told in the next turn
     memory: MemoryUse | None = None  # told in the next turn
     period_seconds: float = PERIOD_SECONDS  # of samples
+    most_phases: int = 64
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -123,7 +124,8 @@ class World:
 
     def learn_anew(self, first_phase: int) -> Learners:
         self.forgotten += 1
-        self.clusterer, known = LeaderFollower(first_id=first_phase), Known()
+        known = Known()
+        self.clusterer = LeaderFollower(first_id=first_phase, max_phases=self.most_phases)
         if self.before is not None:
             leaders = [
                 replace(each, phase=each.phase + first_phase)
@@ -586,6 +588,17 @@ def test_a_schedule_is_told_of_each_window_once(turn_windows: int) -> None:
     told = sum(each.seen.windows for each in schedule._phases.values())
     ended = world.pipeline.counts.windows
     assert told in (ended, ended + 1)  # the next one, if it has been asked about
+
+
+def test_windows_are_told_with_phases_that_there_are_still() -> None:
+    """Three end in a turn, of other code each; of phases there may be one only."""
+    world = World(lambda order: BURST, most_phases=1)
+    samples = world.samples(3 * WINDOW_SECONDS)
+    codes = np.repeat(np.array([1, 2, 3], np.uint64), len(samples) // 3)
+    told = world.pipeline.step(world.told(replace(samples, ip=codes), [])).windows
+    assert any(assignment.merged for _, assignment in told)
+    (phase,) = world.estimator.estimate().phases
+    assert {assignment.phase for _, assignment in told} == {phase.id}
 
 
 def test_how_soon_a_burst_is_due_is_told_when_one_has_counted() -> None:

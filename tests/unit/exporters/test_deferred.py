@@ -70,6 +70,16 @@ def test_nothing_of_targets_is_shown_once_it_is_closed(reads_early: bool) -> Non
     assert b"pid=" not in deferred.text(False)
 
 
+@pytest.mark.parametrize("reads_early", [False, True])
+def test_what_ended_is_kept_for_as_long_as_is_said(reads_early: bool) -> None:
+    for kept_seconds, is_kept in ((3600.0, True), (-1.0, False)):
+        deferred = DeferredPrometheus(kept_seconds)
+        if reads_early:
+            assert b"pid=" not in deferred.text(False)
+        deferred.publish(make_snapshot(alive=False))
+        assert (b"pid=" in deferred.text(False)) is is_kept
+
+
 def test_who_reads_it_is_shown_the_present_state() -> None:
     deferred = DeferredPrometheus()
     assert isinstance(deferred, AskedExporter)

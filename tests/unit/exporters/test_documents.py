@@ -105,6 +105,16 @@ def test_a_window_is_told_with_its_phase() -> None:
     assert window_document(snapshot, later)["window"] == 42
 
 
+def test_a_window_has_the_curve_of_its_own_phase() -> None:
+    """Though further windows may have ended in the same turn."""
+    snapshot = make_snapshot()
+    own, last = snapshot.estimate.phases[0], snapshot.estimate.phases[1]
+    assert snapshot.phase == last.id
+    told = window_document(snapshot, WINDOW, Assignment(own.id, 0.25))
+    assert told["miss_ratio"] == own.curves["lru"].miss_ratio.tolist()
+    assert told["miss_ratio"] != last.curves["lru"].miss_ratio.tolist()
+
+
 def whys(snapshot: Snapshot) -> dict[str, Document]:
     return {entry["what"]: entry for entry in not_known(snapshot)}
 

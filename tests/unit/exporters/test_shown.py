@@ -50,6 +50,14 @@ def test_what_ended_waits_a_minute_for_a_reader() -> None:
     assert pids(shown) == [(5, True)]
 
 
+def test_what_ended_waits_for_as_long_as_it_is_to() -> None:
+    clock = Clock()
+    shown = ShownSnapshots(clock, kept_seconds=130)
+    shown.show(make_snapshot(pid=3, alive=False))
+    clock.seconds += 129
+    assert pids(shown) == [(3, False)]
+
+
 def test_another_process_of_the_same_number_is_another_target() -> None:
     shown = ShownSnapshots()
     shown.show(make_snapshot(pid=3, alive=False))

@@ -12,7 +12,7 @@ import compose_spec
 import kubernetes_validate
 import pytest
 import yaml
-from promql import ROOT
+from promql import ROOT, rules
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES = "1.31"
@@ -154,9 +154,21 @@ def test_nodes_of_a_fleet_are_told_apart_and_send_what_federation_asks_for() -> 
         for name in ("fleet.yml", "federation.yml")
     )
     (job,) = fleet["scrape_configs"]
-    # The address is the same on each of them.
-    assert all(each["labels"]["instance"] for each in job["static_configs"])
+    # The address is the same on each of them, and series of a command have no instance.
+    (scraped,) = job["static_configs"]
+    assert scraped["labels"]["instance"] == fleet["global"]["external_labels"]["node"]
     (kept,) = fleet["remote_write"][0]["write_relabel_configs"]
     asked = federation["scrape_configs"][0]["params"]["match[]"]
     named = [re.sub(r'^{__name__=~"(.*)"}$', r"\1", each).partition("{")[0] for each in asked]
     assert "|".join(named) == kept["regex"]
+
+
+def test_alerts_of_a_node_reach_somebody_and_what_they_compare_with_is_kept() -> None:
+    text = (ROOT / "prometheus/fleet.yml").read_text()
+    (manager,) = yaml.safe_load(text)["alerting"]["alertmanagers"]
+    assert manager["static_configs"][0]["targets"]
+    (kept_days,) = map(int, re.findall(r"--storage.tsdb.retention.time=(\d+)d", text))
+    alerts = [str(rule["expr"]) for rule in rules("memsampd.alerts.yml")]
+    offset_weeks = [int(week) for alert in alerts for week in re.findall(r"offset (\d+)w", alert)]
+    recorded_days = 1
+    assert kept_days > 7 * max(offset_weeks) + recorded_days

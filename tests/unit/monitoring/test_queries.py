@@ -24,6 +24,7 @@ LEVELS = {
     "instance": SCRAPED,
     "command": {"job", "command"},
 }
+LOOKBACK_MINUTES = 5  # Prometheus takes what is older for gone, unless it is told otherwise
 DASHBOARDS = ("memsampd-machines.json", "memsampd-process.json")
 DOCUMENTS = ("metrics.md", "prometheus.md", "traffic.md")
 
@@ -59,6 +60,17 @@ def test_each_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
     names = {str(rule["alert"]) for rule in rules("memsampd.alerts.yml")}
     for fires in (True, False):
         assert {name for name, found in cases if found is fires} == names
+
+
+def test_what_is_recorded_does_not_grow_old_before_it_is_recorded_anew() -> None:
+    """Or alerts and panels would find nothing most of the time."""
+    groups = yaml.safe_load((ROOT / "prometheus/memsampd.rules.yml").read_text())["groups"]
+    seldom = [int(group["interval"].removesuffix("m")) for group in groups if "interval" in group]
+    assert seldom
+    assert max(seldom) < LOOKBACK_MINUTES
+    # promtool evaluates all groups at the interval of the test.
+    test = yaml.safe_load((ROOT / "prometheus/memsampd-days.test.yml").read_text())
+    assert test["evaluation_interval"] == f"{max(seldom)}m"
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
