@@ -7,6 +7,7 @@ line for each date, machine and version.
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -95,6 +96,12 @@ def numbers(rows: Iterable[Mapping[str, str]], column: str, **where: str) -> lis
         for row in rows
         if row[column] and all(row[key] == value for key, value in where.items())
     ]
+
+
+def unknown_rows(rows: Iterable[Mapping[str, str]], column: str) -> float:
+    """Return how many rows have no figure in a column; NaN if there is no row."""
+    are_unknown = [not row[column] or math.isnan(float(row[column])) for row in rows]
+    return sum(are_unknown) if are_unknown else math.nan
 
 
 def distinct(rows: Iterable[Mapping[str, str]], column: str) -> list[str]:
