@@ -17,8 +17,9 @@ that uses 1.5 % of a CPU.
 
 Goals, for medians over rounds: CPU and wall time of a piece, or CPU time of a request, at most 2 %
 more, throughput at most 2 % less; charged within a factor of 1.5 of what was lost, where that
-stands out of the noise (idle machine). Exit status 1 if one is missed. The other installation is
-measured, not judged.
+stands out of the noise (idle machine); a burst at least, unless options are given after ``--``; and
+each of these measured. Exit status 1 if one is missed. The other installation is measured, not
+judged.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cost import CPU_A_REQUEST, RATE, watched
+from cost import BURSTS, CPU_A_REQUEST, RATE, watched
 from targets import options
 from targets.agent import Observation
 from targets.comparing import Figures, Kind, Round, Row, charged_row, report
@@ -46,10 +48,7 @@ ROUNDS, QUICK_ROUNDS = 24, 4
 TURN_SECONDS, QUICK_TURN_SECONDS = 10.0, 3.0
 _WARM_SECONDS = 2.0
 _SERVERS = {each.name: each for each in SERVERS}
-_AGENT = (
-    Row("own_share", "memsampd's CPU, %", 100, 2),
-    Row("bursts", "bursts", 1, 0),
-)
+_OWN_SHARE = Row("own_share", "memsampd's CPU, %", 100, 2)
 
 
 class Span(NamedTuple):
@@ -71,24 +70,29 @@ class Piece(NamedTuple):
     wall_seconds: float
 
 
-def server_rows(is_busy: bool) -> list[Row]:
-    """Return what is told of a server."""
+def agent_rows(given: Sequence[str]) -> list[Row]:
+    """Return what is told of memsampd; with options given it need not take bursts."""
+    return [_OWN_SHARE, replace(BURSTS, kind=Kind.SHOWN) if given else BURSTS]
+
+
+def server_rows(is_busy: bool, given: Sequence[str] = ()) -> list[Row]:
+    """Return what is told of a server, observed with these options."""
     return [
         RATE,
         CPU_A_REQUEST,
         Row("p999_seconds", "p99.9, ms", 1e3, 3),
         charged_row("cpu_a_request", is_busy=is_busy),
-        *_AGENT,
+        *agent_rows(given),
     ]
 
 
-def program_rows(is_busy: bool) -> list[Row]:
-    """Return what is told of a program."""
+def program_rows(is_busy: bool, given: Sequence[str] = ()) -> list[Row]:
+    """Return what is told of a program, observed with these options."""
     return [
         Row("cpu_seconds", "CPU time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
         Row("wall_seconds", "wall time of a piece, ms", 1e3, 3, Kind.GAIN, 0.02),
         charged_row("cpu_seconds", is_busy=is_busy),
-        *_AGENT,
+        *agent_rows(given),
         Row("pieces", "pieces", 1, 0),
     ]
 
@@ -156,13 +160,13 @@ def turn(worker: Worker, memsampd: Path | None, span: Span, given: Sequence[str]
         time.sleep(span.seconds)
         pieces = worker.between(begin, time.monotonic())
     count = len(pieces)
-    if not count:
-        return {}
-    figures: Figures = {
-        "cpu_seconds": sum(each.cpu_seconds for each in pieces) / count,
-        "wall_seconds": sum(each.wall_seconds for each in pieces) / count,
-        "pieces": count,
-    }
+    figures: Figures = {"wall_seconds": span.seconds, "pieces": 0}  # it took longer than that
+    if count:
+        figures = {
+            "cpu_seconds": sum(each.cpu_seconds for each in pieces) / count,
+            "wall_seconds": sum(each.wall_seconds for each in pieces) / count,
+            "pieces": count,
+        }
     return figures | said(observation, span)
 
 
@@ -226,7 +230,7 @@ def main() -> int:
             kept[name] = measure(name, installations, rounds, span, args.options)
             server = _SERVERS.get(name)
             what = server.what if server else (WORK[name].__doc__ or "").rstrip(".")
-            rows = (server_rows if server else program_rows)(args.busy)
+            rows = (server_rows if server else program_rows)(args.busy, args.options)
             titles = report(f"{name}: {what}", rows, kept[name], [*installations])
             problems += [f"{name}: {title}" for title in titles]
     return finish(args.json, kept, problems)

@@ -16,14 +16,13 @@ usage: python benchmarks/long_distances.py [--quick] [--only PART...] [--program
 A folder of recordings is judged without running anything (``--judge``; ``--keep`` makes one).
 
 Exit status 1 if a distance from 1e5 on is off by more than 25 %, if watches make the mean error of
-a survival function or of miss ratios larger, or if bounds with them hold less than 95 % of the
-exact figures.
+a survival function or of miss ratios larger, if bounds with them hold less than 95 % of the exact
+figures, or if there is no recording of a program.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import random
 import statistics
 import subprocess
@@ -47,7 +46,7 @@ from memsampd.sampler.perf.watchpoints import POINTS, Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from programs.preparing import compiled
 from reference import store
-from reference.documents import machine_text, replace_section
+from reference.documents import made_text, replace_section
 from reference.programs import BUILD, find
 from reference.running import run_recorded
 from reference.whole_runs import (
@@ -277,7 +276,7 @@ def unseen_share(recording: Recording) -> float:
     return float(weight[~is_known].sum() / weight.sum())
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure distances longer than bursts.")
     add_options(parser, "three programs")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART")
@@ -287,10 +286,11 @@ def main() -> int:
     parser.add_argument("--judge", type=Path, metavar="FOLDER", help="judge recordings from there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="put the tables there")
     parser.add_argument("options", nargs="*", metavar="OPTION")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     names = args.programs or (QUICK_PROGRAMS if args.quick else LARGE_PROGRAMS)
     distances: list[Distance] = []
     scores: list[Score] = []
+    missing: list[str] = []
     with tempfile.TemporaryDirectory(prefix="memsampd-long-") as temporary:
         if "loops" in args.only and not args.judge:
             distances = measure_loops(Path(temporary))
@@ -303,10 +303,13 @@ def main() -> int:
             for each in found:
                 scores.append(each)
                 print(*lines_of(each), sep="\n", flush=True)
+            scored = {each.program for each in scores}
+            missing = [f"{name}: no recording" for name in names if name not in scored]
     if args.markdown:
-        write_tables(args.markdown, distances, scores)
+        when = f"Judged {made_text()}" if args.judge else f"Measured {made_text()}"
+        write_tables(args.markdown, distances, scores, when)
     told = {"loops": distances, "programs": scores}
-    return finish(args.json, told, missed_goals(distances, scores))
+    return finish(args.json, told, missing + missed_goals(distances, scores))
 
 
 def measure_loops(folder: Path) -> list[Distance]:
@@ -371,29 +374,30 @@ def _bounded(told: tuple[float, float, float]) -> str:
 # -- tables --------------------------------------------------------------------------------------
 
 
-def write_tables(path: Path, distances: Sequence[Distance], scores: Sequence[Score]) -> None:
-    """Replace the sections of a document of which there are figures."""
+def write_tables(
+    path: Path, distances: Sequence[Distance], scores: Sequence[Score], when: str
+) -> None:
+    """Replace the sections of a document of which there are figures; each tells when that was."""
     pages: dict[str, Page] = {}
     if distances:
-        pages["loops"] = loops_page(distances)
+        pages["loops"] = loops_page(distances, when)
     if scores:
-        pages |= {"distances": distances_page(scores), "sizes": sizes_page(scores)}
+        pages |= {"distances": distances_page(scores, when), "sizes": sizes_page(scores, when)}
     for name, page in pages.items():
         replace_section(path, name, page.markdown())
 
 
-def _dated_page(scores: Sequence[Score] = ()) -> Page:
+def _dated_page(when: str, scores: Sequence[Score] = ()) -> Page:
     page = Page()
     settings = sorted({f"--own-cpu {each.own_cpu:g}" for each in scores})
     with_them = f", with {', '.join(settings)}" if settings else ""
-    today = datetime.date.today().isoformat()
-    page.text(f"Measured {today} on {machine_text()}{with_them}.")
+    page.text(f"{when}{with_them}.")
     return page
 
 
-def loops_page(distances: Sequence[Distance]) -> Page:
+def loops_page(distances: Sequence[Distance], when: str) -> Page:
     """Write the table of loops."""
-    page = _dated_page()
+    page = _dated_page(when)
     page.table(
         ("exact distance", "measured", "error, %", "pauses", "hits"),
         [
@@ -404,9 +408,9 @@ def loops_page(distances: Sequence[Distance]) -> Page:
     return page
 
 
-def distances_page(scores: Sequence[Score]) -> Page:
+def distances_page(scores: Sequence[Score], when: str) -> Page:
     """Write the tables of survival functions: means by distance, then every run."""
-    page = _dated_page(scores)
+    page = _dated_page(when, scores)
     means = [
         (f"{distance:,}", *_paired_cells([each.distances[at] for each in scores]))
         for at, distance in enumerate(DISTANCES.tolist())
@@ -431,9 +435,9 @@ def distances_page(scores: Sequence[Score]) -> Page:
     return page
 
 
-def sizes_page(scores: Sequence[Score]) -> Page:
+def sizes_page(scores: Sequence[Score], when: str) -> Page:
     """Write the table of miss ratios."""
-    page = _dated_page(scores)
+    page = _dated_page(when, scores)
     rows = [
         (
             each.program,

@@ -17,9 +17,10 @@ is missed:
   of ten minutes or more: before that, targets still have their first bursts);
 - own CPU time at most a tenth of one core, the first minute left out;
 - as many descriptors and threads in the end as after a first target came and went;
-- cycles leave no descriptor, thread or child process, and 8 MB at most (after a tenth of them);
+- cycles leave no descriptor, thread or child process, and 8 MB at most (after a tenth of them), and
+  half of those with a busy process have a burst;
 - half of the scrapes of 5,000 series or more within 100 ms (of all, if there are none);
-- no long-lived target ended or traced in the end;
+- no long-lived target ended, traced or stopped in the end;
 - of the long-lived busy targets with a curve, none wrong; at least half have one.
 """
 
@@ -46,7 +47,7 @@ from typing import Any
 from memsampd.daemon.node.control_client import ControlClient
 from memsampd.errors import MemsampdError
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.status import read_status
+from memsampd.sampler.process.status import read_status, read_threads
 from reference.documents import replace_section
 from soak_figures import figures_of, markdown, missed
 from verdict import add_options, finish
@@ -310,16 +311,29 @@ def tally(fleet: Sequence[Target], text: str) -> dict[str, int]:
 
 
 def harmed(fleet: Sequence[Target]) -> list[str]:
-    """Long-lived targets that have ended, or are still traced."""
-    found = []
-    for each in fleet:
-        if each.kind == "end":
-            continue
-        if each.process.poll() is not None:
-            found.append(f"{each.kind} {each.process.pid} ended: {each.process.returncode}")
-        elif read_status(each.process.pid).tracer_pid:
-            found.append(f"{each.kind} {each.process.pid} is traced")
-    return found
+    """Long-lived targets that have ended, or are still traced or stopped."""
+    return [
+        f"{each.kind} {each.process.pid} {harm}"
+        for each in fleet
+        if each.kind != "end" and (harm := harm_of(each.process))
+    ]
+
+
+def harm_of(process: subprocess.Popen[bytes], patience_seconds: float = 5.0) -> str:
+    """What became of a process that was observed; empty if it goes on, as after a hold."""
+    give_up = time.monotonic() + patience_seconds
+    while True:
+        if process.poll() is not None:
+            return f"ended: {process.returncode}"
+        if read_status(process.pid).tracer_pid:
+            harm = "is traced"
+        elif any(thread.state in "Tt" for thread in read_threads(process.pid)):
+            harm = "is stopped"
+        else:
+            return ""
+        if time.monotonic() > give_up:
+            return harm
+        time.sleep(0.05)
 
 
 def state_of(directory: Path, pid: int) -> dict[str, float]:
@@ -374,7 +388,7 @@ def cycles(
             before, started = state_of(directory, pid), time.monotonic()
             with_burst = cycle(directory, process.pid, number, wait_seconds)
             seconds, after = time.monotonic() - started, state_of(directory, pid)
-            lives = process.poll() is None and not read_status(process.pid).tracer_pid
+            unharmed = not harm_of(process)
         finally:
             process.kill()
     return {
@@ -387,7 +401,7 @@ def cycles(
         "leaked_descriptors": after["descriptors"] - before["descriptors"],
         "leaked_threads": after["threads"] - before["threads"],
         "leaked_children": after["children"] - before["children"],
-        "unharmed": lives,
+        "unharmed": unharmed,
     }
 
 

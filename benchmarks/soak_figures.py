@@ -13,12 +13,13 @@ GOALS = {
     "known_share": 0.5,
 }
 CYCLES_GROWTH_MB = 8.0
+CYCLES_WITH_BURST = 0.5  # of those with a busy process
 TOLD_MINUTES = (1, 10, 20, 30)
 SCRAPED_SERIES = 5000  # scrapes of so many series, or more, are judged, if there are any
 
 
 def missed_by_cycles(kinds: dict[str, dict[str, float]]) -> list[str]:
-    """What attaching and detaching left, for people."""
+    """What attaching and detaching left, and where nothing came of it, for people."""
     found = []
     for kind, figures in kinds.items():
         leaks = [name for name in figures if name.startswith("leaked_") and figures[name]]
@@ -27,6 +28,8 @@ def missed_by_cycles(kinds: dict[str, dict[str, float]]) -> list[str]:
             found.append(f"{figures['rss_growth_mb']:.1f} MB more after {kind} cycles")
         if not figures["unharmed"]:
             found.append(f"harmed: the target of {kind} cycles")
+        if kind == "busy" and figures["with_burst"] < CYCLES_WITH_BURST * figures["cycles"]:
+            found.append(f"{figures['with_burst']} of {figures['cycles']} busy cycles had a burst")
     return found
 
 

@@ -1,7 +1,8 @@
 """What perf events take when a thread is switched to and away from, though none of them fires.
 
 Two processes on one CPU wake each other (``programs/sources/ping_pong.c``). The CPU time of both a
-round, with events on one of them, less that without: medians of rounds taken in turn.
+round, with events on one of them, less that without: medians over turns, each of which begins with
+another way, of what is compared within a turn.
 
 Goals: what samples are charged for a switch, as it is measured when a session begins, is within a
 factor of 1.5 of what it takes here, all the time and for an eighth of it; what watches are charged
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -45,6 +46,7 @@ class Way(NamedTuple):
 ALONE, SAMPLED, THINNED = Way(), Way(0.002), Way(0.002, share=1 / 8)
 PERIODS = (SAMPLED, Way(0.0005), Way(0.004), Way(0.01), Way(0.02))
 WORDS = (Way(words=4), Way(0.002, 1), Way(0.002, 4))
+WAYS = (ALONE, *PERIODS, THINNED, *WORDS)
 TURNS, QUICK_TURNS = 40, 12
 ROUNDS, THINNED_ROUNDS = 4000, 80_000
 CALIBRATIONS = 5
@@ -71,12 +73,12 @@ def ping_pong(folder: Path) -> Iterator[tuple[int, IO[str], IO[str]]]:
         process.stdin.close()
 
 
-def measure(folder: Path, turns: int) -> dict[Way, float]:
-    """Seconds of CPU time a round."""
+def measure(folder: Path, turns: int) -> dict[Way, list[float]]:
+    """Seconds of CPU time a round, of each turn."""
     found: dict[Way, list[float]] = defaultdict(list)
     with ping_pong(folder) as (pid, told, tells):
-        for _ in range(turns):
-            for way in (ALONE, *PERIODS, THINNED, *WORDS):
+        for turn in range(turns):
+            for way in in_turn(turn):
                 with ExitStack() as stack:
                     if way.period_seconds:
                         source = TaskClockSource(pid, period_seconds=way.period_seconds)
@@ -90,7 +92,18 @@ def measure(folder: Path, turns: int) -> dict[Way, float]:
                     told.flush()
                     took = float(tells.readline())
                 found[way].append(took * 1e-9)
-    return {way: statistics.median(each) for way, each in found.items()}
+    return found
+
+
+def in_turn(turn: int) -> Sequence[Way]:
+    """All ways, in the order of a turn."""
+    first = turn % len(WAYS)
+    return WAYS[first:] + WAYS[:first]
+
+
+def more_seconds(found: Mapping[Way, Sequence[float]], way: Way, than: Way) -> float:
+    """How much more a round takes in one way than in another: the median over turns."""
+    return statistics.median(a - b for a, b in zip(found[way], found[than], strict=True))
 
 
 def charged(way: Way, cost: SwitchCost, alone_seconds: float) -> float:
@@ -110,13 +123,13 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memsampd-switch-") as folder:
         found = measure(Path(folder), QUICK_TURNS if args.quick else TURNS)
-    alone = found[ALONE]
+    alone = statistics.median(found[ALONE])
     calibrated = [measure_switch_cost() for _ in range(CALIBRATIONS)]
     cost = sorted(calibrated, key=attrgetter("timer_seconds"))[CALIBRATIONS // 2]
     print(f"two switches to and away, alone: {1e6 * alone:.2f} us; calibrated: {cost}")
     missed = []
-    for way, seconds in found.items():
-        took = seconds - alone
+    for way in WAYS:
+        took = more_seconds(found, way, ALONE)
         line = f"{told(way)}: {1e6 * took:+.2f} us"
         if way.period_seconds and not way.words:
             as_charged = charged(way, cost, alone)
@@ -125,12 +138,19 @@ def main() -> int:
                 missed.append(told(way))
         print(line)
     for words in (1, 4):
-        took = found[Way(0.002, words)] - found[SAMPLED]
+        took = more_seconds(found, Way(0.002, words), SAMPLED)
         as_charged = (1 + words) * SWITCH_SECONDS
         print(f"{words} words beside samples: {1e6 * took:.2f} us, charged {1e6 * as_charged:.2f}")
         if not is_near(as_charged, took, WORDS_FACTOR):
             missed.append(f"{words} words")
-    figures = [way._asdict() | {"seconds": seconds} for way, seconds in found.items()]
+    figures = [
+        way._asdict()
+        | {
+            "seconds": statistics.median(found[way]),
+            "more_seconds": more_seconds(found, way, ALONE),
+        }
+        for way in WAYS
+    ]
     return finish(args.json, figures, missed)
 
 

@@ -12,7 +12,6 @@ in all live runs, which another folder is for. Exit status 1 if a goal is missed
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from evaluation.experiments import EXPERIMENTS
 from evaluation.live import LiveRuns
 from evaluation.page import Page
 from evaluation.results import Results
-from reference.documents import machine_text, replace_section
+from reference.documents import replace_section
 from reference.programs import BUILD, copies_alike, judged
 from verdict import finish
 
@@ -55,23 +54,27 @@ def report(
     """Write the sections of all that is kept, goals in one of their own; returns the goals."""
     goals: list[Goal] = []
     for experiment in experiments:
-        rows = open_results(experiment, folder).rows
+        results = open_results(experiment, folder)
         page = Page()
-        if not rows:
-            page.text("Not measured at this scale.")
-        judged_by_it = experiment.report(rows, page)
+        page.text(measured(results) or "Not measured at this scale.")
+        judged_by_it = experiment.report(results.rows, page)
         replace_section(markdown, experiment.name, page.markdown())
         if judged_by_it:
-            text = goals_page(judged_by_it, scale).markdown()
+            text = goals_page(judged_by_it, f"{measured(results)} Scale: {scale}.").markdown()
             replace_section(markdown, f"{experiment.name} goals", text)
         goals += judged_by_it
     return goals
 
 
-def goals_page(goals: Sequence[Goal], scale: str) -> Page:
+def measured(results: Results) -> str:
+    """Say when, where and by which version; empty if nothing was measured."""
+    return f"Measured {'; '.join(results.made)}." if results.made else ""
+
+
+def goals_page(goals: Sequence[Goal], heading: str) -> Page:
     """Write which goals are met."""
     page = Page()
-    page.text(f"Measured {datetime.date.today().isoformat()} on {machine_text()}, scale: {scale}.")
+    page.text(heading)
     page.table(
         ("goal", "measured", "at most", ""),
         [

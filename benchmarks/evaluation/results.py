@@ -1,12 +1,21 @@
-"""What was measured: a CSV file for each experiment; cases are added as soon as they are done."""
+"""What was measured: a CSV file for each experiment; cases are added as soon as they are done.
+
+Beside it a file of the same name, ``.made``, keeps when, where and by which version that was: a
+line for each date, machine and version.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
+
+from reference.documents import made_text
+
+UNTOLD = "at a time, on a machine and by a version that were not kept"
 
 Case: TypeAlias = tuple[str, ...]
 """What identifies one measurement, in the order of the experiment's key columns."""
@@ -28,6 +37,7 @@ class Results:
 
     def __init__(self, path: Path, key: Sequence[str], columns: Sequence[str]) -> None:
         self.path = path
+        self._made_path = path.with_suffix(".made")
         self._key = tuple(key)
         self._columns = tuple(columns)
         self.rows: list[dict[str, str]] = []
@@ -37,6 +47,15 @@ class Results:
                 if tuple(reader.fieldnames or ()) != (*self._key, *self._columns):
                     raise ValueError(f"{path} has other columns: remove it to measure anew")
                 self.rows = list(reader)
+
+    @property
+    def made(self) -> list[str]:
+        """When, where and by which version the rows were measured."""
+        if not self.rows:
+            return []  # a file that is left was of rows that were removed
+        if not self._made_path.exists():
+            return [UNTOLD]
+        return self._made_path.read_text(encoding="utf-8").splitlines()
 
     def has(self, case: Case) -> bool:
         """Whether a case was measured."""
@@ -55,6 +74,8 @@ class Results:
             writer = csv.DictWriter(file, (*self._key, *self._columns), lineterminator="\n")
             writer.writeheader()
             writer.writerows(self.rows + new)
+        made = dict.fromkeys((*self.made, made_text()))  # first: no row is without its line
+        self._made_path.write_text("".join(f"{line}\n" for line in made), encoding="utf-8")
         os.replace(unfinished, self.path)
         self.rows += new
 
@@ -75,6 +96,12 @@ def numbers(rows: Iterable[Mapping[str, str]], column: str, **where: str) -> lis
         for row in rows
         if row[column] and all(row[key] == value for key, value in where.items())
     ]
+
+
+def unknown_rows(rows: Iterable[Mapping[str, str]], column: str) -> float:
+    """Return how many rows have no figure in a column; NaN if there is no row."""
+    are_unknown = [not row[column] or math.isnan(float(row[column])) for row in rows]
+    return sum(are_unknown) if are_unknown else math.nan
 
 
 def distinct(rows: Iterable[Mapping[str, str]], column: str) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
 import re
+import subprocess
 from pathlib import Path
 
 
@@ -33,3 +35,16 @@ def machine_text(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     model = re.search(r"^model name\s*:\s*(.*)$", cpuinfo.read_text(), re.MULTILINE)
     cpu = model[1] if model else platform.machine()
     return f"{os.cpu_count()} x {cpu}, Linux {platform.release()}"
+
+
+def made_text() -> str:
+    """Return what figures of now are of: the date, this machine, and the version of the sources."""
+    command = ("git", "describe", "--always", "--dirty")
+    try:
+        done = subprocess.run(
+            command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+        )
+        version = done.stdout.strip()
+    except (OSError, subprocess.CalledProcessError):  # no git, or sources without a history
+        version = "version unknown"
+    return f"{datetime.date.today().isoformat()} on {machine_text()}, {version}"

@@ -21,8 +21,10 @@ class Kind(enum.Enum):
     GAIN: median of (observed / alone - 1) over pairs, at most the limit.
     LOSS: the same, at least minus the limit.
     EXCESS: median of (observed - alone) over pairs, at most the limit.
-    NEVER_MORE: median observed, at most the greatest one alone but for the limit, a share.
+    NEVER_MORE: median of (observed - alone) over pairs, each less the limit, a share of what it is
+        alone, or the slack: at most nothing.
     AT_MOST: median observed, at most the limit.
+    AT_LEAST: median observed, at least the limit.
     CHARGED: median observed, within a factor (the limit) of the gain of the figure ``cost``.
     SHOWN: nothing.
     """
@@ -32,6 +34,7 @@ class Kind(enum.Enum):
     EXCESS = enum.auto()
     NEVER_MORE = enum.auto()
     AT_MOST = enum.auto()
+    AT_LEAST = enum.auto()
     CHARGED = enum.auto()
     SHOWN = enum.auto()
 
@@ -68,6 +71,7 @@ class Row:
             Kind.EXCESS: f"<= +{self.limit * self.scale:g}",
             Kind.NEVER_MORE: "no more",
             Kind.AT_MOST: f"<= {self.limit * self.scale:g}",
+            Kind.AT_LEAST: f">= {self.limit * self.scale:g}",
             Kind.CHARGED: f"x {self.limit:g}",
             Kind.SHOWN: "",
         }[self.kind]
@@ -132,21 +136,24 @@ def judge(row: Row, rounds: Sequence[Round], variant: str) -> Verdict:
         return Verdict(median)
     if row.kind is Kind.AT_MOST:
         return Verdict(median, median, noise_of(seen), median <= row.limit)
+    if row.kind is Kind.AT_LEAST:
+        return Verdict(median, median, noise_of(seen), median >= row.limit)
     if row.kind is Kind.CHARGED:
         return _judge_charged(row, rounds, variant, median)
-    if row.kind is Kind.NEVER_MORE:
-        most = max(values_of(rounds, ALONE, row.name), default=0.0)
-        more = median - most
-        return Verdict(median, more, None, more <= max(row.limit * most, row.slack))
+    pairs = pairs_of(rounds, variant, row.name)
     effects = (
-        [seen - alone for alone, seen in pairs_of(rounds, variant, row.name)]
-        if row.kind is Kind.EXCESS
+        [seen - alone for alone, seen in pairs]
+        if row.kind in (Kind.EXCESS, Kind.NEVER_MORE)
         else gains_of(rounds, variant, row.name)
     )
     if not effects:
         return Verdict(median)
     effect = statistics.median(effects)
-    is_met = effect >= -row.limit if row.kind is Kind.LOSS else effect <= row.limit
+    if row.kind is Kind.NEVER_MORE:
+        beyond = (seen - alone - max(row.limit * alone, row.slack) for alone, seen in pairs)
+        is_met = statistics.median(beyond) <= 0
+    else:
+        is_met = effect >= -row.limit if row.kind is Kind.LOSS else effect <= row.limit
     return Verdict(median, effect, noise_of(effects), is_met)
 
 
@@ -168,7 +175,7 @@ def _cell(row: Row, verdict: Verdict) -> str:
     if verdict.median is None:
         return "-"
     text = f"{verdict.median * row.scale:,.{row.digits}f}"
-    if verdict.effect is not None and row.kind is not Kind.AT_MOST:
+    if verdict.effect is not None and row.kind not in (Kind.AT_MOST, Kind.AT_LEAST):
         is_share = row.kind in (Kind.GAIN, Kind.LOSS, Kind.CHARGED)
         scale, digits = (100, 1) if is_share else (row.scale, row.digits)
         noise = f" ± {verdict.noise * scale:.{digits}f}" if verdict.noise is not None else ""
@@ -215,5 +222,14 @@ def report(
 
 
 def missed(rows: Sequence[Row], rounds: Sequence[Round], variant: str) -> list[str]:
-    """Return the titles of what a variant missed."""
-    return [row.title for row in rows if judge(row, rounds, variant).is_met is False]
+    """Return the titles of what a variant missed, and of what was judged but not measured."""
+    found = []
+    for row in rows:
+        verdict = judge(row, rounds, variant)
+        # Whether a charge within the noise is right cannot be told: no miss, if there is a charge.
+        is_untold = (verdict.median if row.kind is Kind.CHARGED else verdict.is_met) is None
+        if verdict.is_met is False:
+            found.append(row.title.strip())
+        elif row.kind is not Kind.SHOWN and is_untold:
+            found.append(f"{row.title.strip()}: not measured")
+    return found

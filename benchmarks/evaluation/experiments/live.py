@@ -13,7 +13,7 @@ from evaluation.counters import apart, judge_counters, miss_errors, replayed
 from evaluation.experiment import Goal
 from evaluation.page import Page
 from evaluation.replay import exported, judge_document
-from evaluation.results import Case, Row, distinct, numbers, text_of
+from evaluation.results import Case, Row, distinct, numbers, text_of, unknown_rows
 from evaluation.scraping import Scrape
 from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import Totals
@@ -115,17 +115,22 @@ def figures(
     }
 
 
-def first_curve_seconds(bursts: Sequence[BurstRecord]) -> float | None:
-    """Return when the first burst counted, since the attach; None if none did."""
+def first_curve_seconds(bursts: Sequence[BurstRecord]) -> float:
+    """Return when the first burst counted, since the attach; infinity if none did."""
     counted = (burst.analysed_seconds for burst in bursts if burst.accesses)
-    return min((moment for moment in counted if moment is not None), default=None)
+    return min((moment for moment in counted if moment is not None), default=math.inf)
 
 
 def goals(rows: Sequence[Mapping[str, str]]) -> list[Goal]:
-    """Judge both ways of reading; what nothing was counted of has no figure and is not judged."""
+    """Judge both ways of reading; a round of which nothing was counted has no figure but that."""
     found = []
     for way in ("live", "recorded"):
         found += [
+            Goal(
+                f"{way}: rounds of which nothing was counted",
+                unknown_rows(rows, f"{way}_whole_run"),
+                0,
+            ),
             Goal(f"{way}: whole-run error, %", _mean(rows, f"{way}_whole_run"), WHOLE_RUN_GOAL),
             Goal(f"{way}: CDF error, %", _mean(rows, f"{way}_cdf"), CDF_GOAL),
             Goal(

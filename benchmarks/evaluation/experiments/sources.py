@@ -9,7 +9,7 @@ import numpy as np
 from evaluation.bench import Bench
 from evaluation.experiment import Goal
 from evaluation.page import Page
-from evaluation.results import Case, Row, cell, distinct, numbers
+from evaluation.results import Case, Row, cell, distinct, numbers, unknown_rows
 from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import Recording
 from reference.store import Reference
@@ -161,9 +161,14 @@ def goals(rows: Sequence[Mapping[str, str]], own_cpu: str) -> list[Goal]:
     def goal(what: str, value: float, limit: float) -> Goal:
         return Goal(f"--own-cpu {own_cpu}, {what}", value, limit)
 
+    def untold(source: str) -> float:
+        mine = [row for row in rows if (row["source"], row["own_cpu"]) == (source, own_cpu)]
+        return unknown_rows(mine, "held")
+
     with_watches, alone = mean("large_width", BOTH), mean("large_width", BURSTS)
     ratio = with_watches / alone if alone > 0 else float("nan")
     return [
+        *(goal(f"{each}: rounds of which nothing was told", untold(each), 0) for each in SOURCES),
         *(
             goal(f"{each}: bounds broken, %", 100 - mean("held", each), BOUNDS_BROKEN_GOAL)
             for each in SOURCES

@@ -169,11 +169,16 @@ def test_noise_is_that_of_a_median() -> None:
         (Row("f", "", kind=Kind.LOSS, limit=0.02), [100.0], [97.0], False),
         (Row("f", "", kind=Kind.EXCESS, limit=0.005), [0.001], [0.0055], True),
         (Row("f", "", kind=Kind.EXCESS, limit=0.005), [0.001], [0.007], False),
-        (Row("f", "", kind=Kind.NEVER_MORE, slack=2), [100, 110], [111, 112], True),
+        (Row("f", "", kind=Kind.NEVER_MORE, slack=2), [100, 110], [102, 110], True),
+        (Row("f", "", kind=Kind.NEVER_MORE, slack=2), [100, 110], [111, 112], False),
+        # One round in which much was used alone excuses no others.
+        (Row("f", "", kind=Kind.NEVER_MORE, slack=2), [100, 100, 130], [109, 109, 109], False),
         (Row("f", "", kind=Kind.NEVER_MORE, slack=2), [100, 110], [113, 114], False),
         (Row("f", "", kind=Kind.NEVER_MORE, limit=0.1), [100.0], [109.0], True),
         (Row("f", "", kind=Kind.NEVER_MORE), [0.0], [1.0], False),
         (Row("f", "", kind=Kind.AT_MOST, limit=0.05), [0.0], [0.06], False),
+        (Row("f", "", kind=Kind.AT_LEAST, limit=1), [0.0, 0.0], [1.0, 1.0], True),
+        (Row("f", "", kind=Kind.AT_LEAST, limit=1), [0.0, 0.0], [0.0, 1.0], False),
         (Row("f", "", kind=Kind.SHOWN), [1.0], [99.0], None),
     ],
 )
@@ -182,6 +187,14 @@ def test_goals(row: Row, alone: list[float], seen: list[float], is_met: bool | N
     assert judge(row, rounds, "x").is_met is is_met
     assert judge(row, rounds, ALONE).is_met is None
     assert missed([replace(row, title="it")], rounds, "x") == (["it"] if is_met is False else [])
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_what_was_not_measured_is_missed_if_it_is_judged(kind: Kind) -> None:
+    row = Row("f", "  it", kind=kind, limit=1, cost="wall")
+    told = [] if kind is Kind.SHOWN else ["it: not measured"]
+    assert missed([row], [], "x") == told
+    assert missed([row], [{ALONE: {"f": 1.0, "wall": 1.0}, "x": {"wall": 1.0}}], "x") == told
 
 
 @pytest.mark.parametrize(
@@ -202,6 +215,7 @@ def test_what_is_charged_is_what_was_lost(
         {ALONE: {"wall": 1.0}, "x": {"wall": wall, "charged": charged}} for wall in walls
     ]
     assert judge(row, rounds, "x").is_met is is_met
+    assert missed([row], rounds, "x") == ([""] if is_met is False else [])
 
 
 def test_a_table_shows_what_there_is() -> None:
@@ -233,8 +247,10 @@ def test_a_run_goes_on_from_what_was_kept(
 
     def measure(target: Program, _: object, number: int, quick: bool) -> dict[str, object]:
         measured.append((target.name, number))
-        seen = {"wall_seconds": 2.0 + number}
-        return {"figures": {ALONE: {"wall_seconds": 2.0}, "memsampd": seen}, "details": {}}
+        alone = dict.fromkeys((row.name for row in cost.program_rows(is_busy=False)), 1.0)
+        alone |= {"wall_seconds": 2.0, "own_share": 0.01}
+        seen = alone | {"wall_seconds": 2.0 + number}
+        return {"figures": {ALONE: alone, "memsampd": seen}, "details": {}}
 
     monkeypatch.setattr(cost, "measure", measure)
     monkeypatch.setattr(cost, "lacking", lambda *_: "")
@@ -246,6 +262,7 @@ def test_a_run_goes_on_from_what_was_kept(
     assert cost.main([*kept, "--rounds", "0", "--only", "xz"]) == 1
     assert "2.50 (+25.0 %) MISSED" in capsys.readouterr().out
     assert len(measured) == 4
+    assert cost.main([*kept, "--rounds", "0", "--only", "sqlite3"]) == 1  # not measured
     with pytest.raises(SystemExit, match="'busy': False"):
         cost.main([*kept, "--busy", "--rounds", "0"])
 

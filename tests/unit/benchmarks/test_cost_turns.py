@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import cost_turns
-from cost_turns import Piece, Span, Worker, server_turn, turn
-from targets.comparing import Figures
+from cost_turns import Piece, Span, Worker, program_rows, server_rows, server_turn, turn
+from targets.comparing import ALONE, Figures, Round, missed
 from targets.endless import WORK
 from targets.launching import child
 from targets.servers import SERVERS, Start
@@ -48,13 +48,30 @@ def test_a_program_that_ended_is_told() -> None:
             worker.between(0.0, 9.0)
 
 
+def test_a_program_that_ends_no_piece_in_a_turn_took_longer_than_that() -> None:
+    pipe = subprocess.PIPE
+    with child((sys.executable, "-c", "input()"), stdin=pipe, stdout=pipe) as process:
+        figures = turn(Worker(process), None, Span(0.0, 0.2))
+    assert figures == {"wall_seconds": 0.2, "pieces": 0}
+    rounds: list[Round] = [{ALONE: {"wall_seconds": 0.1}, "x": figures}]
+    assert "wall time of a piece, ms" in missed(program_rows(is_busy=False), rounds, "x")
+
+
+def test_bursts_are_wanted_unless_options_say_otherwise() -> None:
+    rounds: list[Round] = [{ALONE: {}, "x": {"bursts": 0}}]
+    for rows in (program_rows, server_rows):
+        assert "bursts" in missed(rows(is_busy=False), rounds, "x")
+        told = missed(rows(is_busy=False, given=("--schedule", "none")), rounds, "x")
+        assert not any(each.startswith("bursts") for each in told)
+
+
 @pytest.mark.parametrize("name", WORK)
 def test_each_kind_of_work_tells_what_its_pieces_took(name: str) -> None:
     command = (sys.executable, "-m", "targets.endless", name)
     with child(command, stdout=subprocess.PIPE, cwd=FOLDER) as process:
         worker = worker_of(process, 1)
         figures: Figures = {}
-        while not figures:
+        while not figures.get("pieces"):
             figures = turn(worker, None, Span(0.0, 1.0))
         assert (figures["pieces"] or 0) >= 1
         assert 0 < (figures["cpu_seconds"] or 0) <= 1.1 * (figures["wall_seconds"] or 0)

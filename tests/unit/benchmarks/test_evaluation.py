@@ -30,6 +30,7 @@ from evaluation.statistics import (
     deviation,
     deviation_within,
 )
+from reference.documents import machine_text
 from reference.metrics import cdf_error, whole_run_error
 
 REFERENCE = invented_reference()
@@ -130,6 +131,35 @@ def test_an_interrupted_evaluation_goes_on_where_it_stopped(tmp_path: Path) -> N
     assert not goal.is_met
     assert "| 2 | 4 |" in document.read_text()
     assert "| squares | 4.00 | 3 | **missed** |" in document.read_text()
+
+
+def test_a_page_tells_when_and_where_its_rows_were_measured(tmp_path: Path) -> None:
+    bench = Bench(SCALES["smoke"], tmp_path, LiveRuns(tmp_path, tmp_path))
+    experiment, made = Counting(), tmp_path / "counting.made"
+    document = tmp_path / "evaluation.md"
+    document.write_text(
+        "<!-- counting goals: begin -->\n<!-- counting goals: end -->\n"
+        "<!-- counting: begin -->\n<!-- counting: end -->\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        measure(experiment, bench, tmp_path)
+    now = made.read_text().strip()
+    assert machine_text() in now
+    earlier = "2020-01-01 on a machine of then, v0"
+    made.write_text(f"{earlier}\n")
+    report([experiment], tmp_path, document, "smoke")
+    assert document.read_text().count(f"Measured {earlier}.") == 2
+    assert machine_text() not in document.read_text()
+    measure(experiment, bench, tmp_path)  # the other two cases
+    report([experiment], tmp_path, document, "smoke")
+    assert document.read_text().count(f"Measured {earlier}; {now}.") == 2
+    made.unlink()
+    report([experiment], tmp_path, document, "smoke")
+    assert "that were not kept" in document.read_text()
+    (tmp_path / "counting.csv").unlink()
+    made.write_text(f"{earlier}\n")
+    measure(experiment, bench, tmp_path)
+    assert made.read_text().strip() == now  # all is measured anew
 
 
 # -- offline windows -----------------------------------------------------------------------------

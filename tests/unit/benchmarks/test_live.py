@@ -20,7 +20,9 @@ from prometheus_client.core import CounterMetricFamily
 from tracees import wait_until
 
 from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
+from evaluation.experiments import sources
 from evaluation.experiments.live import Live, figures, first_curve_seconds, flat_is_better, goals
+from evaluation.experiments.sources import BURSTS, Sources
 from evaluation.replay import judge_document, recordings
 from evaluation.scraping import (
     Scrape,
@@ -226,22 +228,44 @@ def test_the_first_curve_comes_with_the_first_burst_that_saw_anything() -> None:
     earlier = msgspec.structs.replace(burst, analysed_seconds=0.5)
     empty = msgspec.structs.replace(burst, accesses=0, analysed_seconds=0.1)
     assert first_curve_seconds([burst, earlier, empty]) == 0.5
-    assert first_curve_seconds([empty]) is None
+    assert first_curve_seconds([empty]) == np.inf
 
 
 def test_goals_are_met_by_the_truth_and_missed_by_nothing() -> None:
     def rows(row: Any) -> list[dict[str, str]]:
         return [{"program": "p", "repeat": "0"} | {k: str(v or 0) for k, v in row.items()}]
 
+    burst = msgspec.structs.replace(burst_record(0, 1), analysed_seconds=0.5)
     judgement = {
         goal.what: goal.is_met
-        for goal in goals(rows(figures(perfect(), document(), states(), [], REFERENCE)))
+        for goal in goals(rows(figures(perfect(), document(), states(), [burst], REFERENCE)))
     }
     assert judgement.pop("live: CPU time without a curve, %") is False
     assert all(judgement.values())
     silent = rows(figures([], document(), states(), [], REFERENCE))
     silent[0] = {k: "" if k.startswith("live") else v for k, v in silent[0].items()}
     assert not any(goal.is_met for goal in goals(silent) if goal.what.startswith("live: "))
+    missed = [goal.what for goal in goals(silent) if not goal.is_met]
+    assert "seconds to the first curve, the most" in missed
+
+
+def test_a_round_of_which_nothing_was_counted_is_a_missed_goal_beside_others_that_were() -> None:
+    good = dict.fromkeys((*Live.key, *Live.columns), "0")
+    nothing = good | {"repeat": "1", "live_whole_run": "", "recorded_whole_run": "nan"}
+    for rows, is_met in (([good], True), ([good, nothing], False)):
+        judged_goals = {goal.what: goal for goal in goals(rows)}
+        for way in ("live", "recorded"):
+            goal = judged_goals[f"{way}: rounds of which nothing was counted"]
+            assert (goal.value, goal.is_met) == (len(rows) - 1, is_met)
+
+
+def test_a_source_that_told_nothing_in_a_round_misses_a_goal() -> None:
+    good = dict.fromkeys((*Sources.key, *Sources.columns), "100")
+    good |= {"source": BURSTS, "own_cpu": "0.05"}
+    for rows, told in (([good], 0), ([good, good | {"held": ""}], 1)):
+        judged_goals = {goal.what: goal for goal in sources.goals(rows, "0.05")}
+        what = f"--own-cpu 0.05, {BURSTS}: rounds of which nothing was told"
+        assert (judged_goals[what].value, judged_goals[what].is_met) == (told, not told)
 
 
 def test_a_flat_line_wins_where_its_error_is_less() -> None:

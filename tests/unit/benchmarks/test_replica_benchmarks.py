@@ -148,6 +148,7 @@ def speed(**changes: float) -> dict[str, Speed]:
         ({"accesses_per_second": 200e6}, ["200.0 M accesses/s < 300"]),
         ({"counting_seconds_per_access": 5e-9}, ["counting 5.0 ns > 4"]),
         ({"longest_hold_seconds": 0.0061}, ["x held for 6.1 ms > 6.0"]),
+        ({"bursts": 0}, [f"x: no burst of {length:,}" for length in LENGTHS]),
     ],
 )
 def test_goals_are_missed_by_name(changes: dict[str, float], told: list[str]) -> None:

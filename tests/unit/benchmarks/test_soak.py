@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 from typing import Any
 
 import pytest
 
+from soak import Target, harmed
 from soak_figures import figures_of, markdown, missed
 
 
@@ -79,11 +83,27 @@ def test_no_goal_is_missed_by_a_good_one() -> None:
         ({"known_share": 0.3}, "known_share"),
         ({"cycles": {"idle": cycles(leaked_threads=1)}}, "leaked_threads: 1 by idle"),
         ({"cycles": {"idle": cycles(rss_growth_mb=20.0)}}, "20.0 MB more"),
+        ({"cycles": {"busy": cycles(cycles=50, with_burst=24)}}, "24 of 50 busy cycles"),
     ],
 )
 def test_what_goes_wrong_is_a_miss(changes: dict[str, Any], words: str) -> None:
     (found,) = missed(figures(HALF_AN_HOUR, **changes))
     assert words in found
+
+
+def test_a_target_that_is_left_stopped_or_has_ended_is_harmed() -> None:
+    command = ["sleep", "1000"]
+    process = subprocess.Popen(command)
+    fleet = [Target("idle", 4096, command, process)]
+    try:
+        assert harmed(fleet) == []
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        assert harmed(fleet) == [f"idle {process.pid} is stopped"]
+    finally:
+        process.kill()
+        process.wait()
+    assert harmed(fleet) == [f"idle {process.pid} ended: -9"]
 
 
 def test_growing_memory_and_slow_scrapes_are_misses() -> None:

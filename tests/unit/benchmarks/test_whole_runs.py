@@ -186,11 +186,11 @@ def test_tables_of_long_distances() -> None:
     lines = 3_000_000
     told = score(loop(lines, 10**10), recording_of_loop(lines, 60_000, 40))
     assert (told.watches, told.returned, told.own_cpu) == (40, 40, 0.05)
-    text = distances_page([told]).markdown()
-    assert "with --own-cpu 0.05" in text
+    text = distances_page([told], "Judged then").markdown()
+    assert "Judged then, with --own-cpu 0.05." in text
     assert "| example | 98,304 | 100.00 | 100.00 (0.00 to 100.00) |" in text
     assert "| **mean** |" in text
-    assert "| example | " in sizes_page([told]).markdown()
+    assert "| example | " in sizes_page([told], "Judged then").markdown()
 
 
 # -- the experiment ------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""A program of which nothing came is a missed goal, by its name and with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import long_distances
+import model_error
+import own_cost
+import replica_speed
+import store
+from programs.workload import Launch, Workload
+
+ENDS = Workload("ends", "", "", (), ("true",), lambda folder: Launch(("true",)))
+GOES_ON = Workload("goes-on", "", "", (), ("sh",), lambda folder: Launch(("sh", "-c", _LOOP)))
+_LOOP = "while :; do :; done"
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The catalogue is of these two."""
+
+    def find(names: Sequence[str]) -> list[Workload]:
+        return [each for each in (ENDS, GOES_ON) if each.name in names]
+
+    for benchmark in (own_cost, store):
+        monkeypatch.setattr(benchmark, "find", find)
+
+
+def test_a_program_that_failed_has_no_own_cost() -> None:
+    results, problems = own_cost.measure_all(["ends"], 1, 1000)
+    assert results == {}
+    assert [each.partition(" ended at once")[0] for each in problems] == ["ends: ends"]
+
+
+def test_a_program_that_gave_no_burst_in_time_has_no_own_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_cost, "PROGRAM_SECONDS", 0.0)
+    assert own_cost.measure_all(["goes-on"], 1, 1000)[1] == ["goes-on: too few bursts"]
+
+
+def test_a_program_that_failed_has_no_speed() -> None:
+    results, problems = replica_speed.measure_all([ENDS], 1, 0.005, 0.0)
+    assert results == {}
+    assert [each.partition(" ended at once")[0] for each in problems] == ["ends: ends"]
+
+
+def test_a_program_on_which_memsampd_failed_is_a_miss_of_the_store(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(store, "MEMSAMPD", "false")
+    assert store.main(["--programs", "goes-on", "--seconds", "1"]) == 1
+    assert "goal missed: goes-on: goes-on" in capsys.readouterr().out
+
+
+def test_what_was_not_recorded_is_a_miss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--only", "programs", "--programs", "sorting", "--judge"]
+    assert long_distances.main([*asked, str(tmp_path / "nonesuch")]) == 1
+    assert "goal missed: sorting: no recording" in capsys.readouterr().out
+
+
+def test_a_program_without_a_burst_has_no_error_of_the_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(model_error, "traced_bursts", lambda name, seconds: iter(()))
+    assert model_error.main(["--programs", "fft"]) == 1
+    assert "goal missed: fft: no burst" in capsys.readouterr().out
