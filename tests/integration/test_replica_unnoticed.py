@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
+from monitored import tool
 from tracees import children, compile_c, observed, running, sleeps, write_data
 from watchful import COMMON, OBSERVER, outcome, tell
 
@@ -769,7 +770,7 @@ def _count_calls(program: Path, rounds: int, is_observed: bool) -> tuple[dict[st
     """Numbers of system calls made, by kind, told by the kernel's own trace points; bursts."""
     events = ["raw_syscalls:sys_enter", "syscalls:sys_enter_restart_syscall"]
     command: list[str | Path] = [
-        "perf",
+        tool("perf", "linux-perf"),
         "stat",
         "-x,",
         *(f"-e{event}" for event in events),
@@ -803,8 +804,6 @@ def _grandchild(parent: subprocess.Popen[str], command: str) -> int | None:
 
 def test_it_makes_no_call_that_it_would_not_make_alone(tmp_path: Path) -> None:
     program = compile_c(tmp_path, CALLS)
-    if shutil.which("perf") is None:
-        pytest.skip("perf is not installed")
     rounds, bursts = 3000, 0
     while bursts == 0:  # it may end before we are there
         alone, _ = _count_calls(program, rounds, False)
@@ -913,7 +912,6 @@ def test_a_sleeper_is_refused(tmp_path: Path) -> None:
     assert caught.value.reason == "not-running"
 
 
-@pytest.mark.skipif("shutil.which('strace') is None", reason="strace is not installed")
 def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
     # One without signals: a debugger that ends throws those away that it was about to hand on.
     busy = COMMON + 'int main(void) { ready(); while (!told()) compute(0.01); puts("right"); }'
@@ -921,7 +919,7 @@ def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         debugger: list[str | Path] = [
-            "strace",
+            tool("strace", "strace"),
             "-f",
             "-o",
             tmp_path / "calls",
