@@ -77,13 +77,6 @@ def target() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def children_of(pid: int) -> list[str]:
-    done = subprocess.run(
-        ["ps", "--ppid", str(pid), "-o", "stat=,comm="], capture_output=True, text=True, check=False
-    )
-    return done.stdout.split()
-
-
 def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_path: Path) -> None:
     recording = tmp_path / "a.memsampd"
     # A busy machine may let neither of them do much, and a start there takes all that is granted.
@@ -93,7 +86,7 @@ def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_pat
         assert done.returncode == 0, done.stderr
         assert f"{seconds} s have passed" in done.stderr
         assert target.poll() is None
-        assert children_of(target.pid) == []
+        assert tracees.children(target.pid) == []
         exported = memsampd("export", str(recording), "--format", "json")
         assert exported.returncode == 0, exported.stderr
         data = json.loads(exported.stdout)
@@ -256,7 +249,7 @@ def test_a_signal_ends_it_cleanly(
     assert process.returncode == 0, errors
     assert f"ended: {number.name}" in errors
     assert "Traceback" not in errors
-    assert children_of(target.pid) == []
+    assert tracees.children(target.pid) == []
     report = memsampd("report", str(recording))
     assert report.returncode == 0
     assert "killed" not in report.stdout
@@ -461,7 +454,7 @@ def test_an_unwritable_recording_is_refused(target: subprocess.Popen[str]) -> No
     assert done.returncode == 1
     assert "cannot write /proc/nowhere/x" in done.stderr
     assert "Traceback" not in done.stderr
-    assert children_of(target.pid) == []
+    assert tracees.children(target.pid) == []
 
 
 def test_a_port_in_use_is_refused(target: subprocess.Popen[str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from monitored import tool
 from tracees import PATIENCE_SECONDS, compile_c, descriptors, patiently, running
 
 from memsampd import _core
@@ -130,7 +131,7 @@ def observed(
 def traced(log: Path) -> tuple[str, ...]:
     """Have a command's calls told that would trace a process, and that a replica is made with."""
     calls = "trace=ptrace,userfaultfd,kill,tgkill"
-    return ("strace", "-f", "-qq", "-o", str(log), "-e", calls)
+    return (tool("strace", "strace"), "-f", "-qq", "-o", str(log), "-e", calls)
 
 
 @pytest.mark.parametrize("stops_nothing", [("--accesses", "watchpoints"), ("--max-stop", "0")])

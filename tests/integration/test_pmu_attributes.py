@@ -8,14 +8,12 @@ need no unit in sysfs.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+from monitored import tool
 
 OPENING = """
 import os
@@ -68,7 +66,8 @@ def number(call: str, name: str) -> int:
 
 
 def test_attributes_of_events() -> None:
-    command = ["strace", "-v", "-e", "trace=perf_event_open", sys.executable, "-c", OPENING]
+    command = [tool("strace", "strace"), "-v", "-e", "trace=perf_event_open"]
+    command += [sys.executable, "-c", OPENING]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     calls = [line for line in done.stderr.splitlines() if line.startswith("perf_event_open(")]
     read = [
@@ -134,7 +133,7 @@ samples.
 
 def asked_by_us(event: str) -> str:
     program = SAME_OPENING.replace("EVENT", event)
-    command = ["strace", "-v", "-X", "raw", "-e", "trace=perf_event_open"]
+    command = [tool("strace", "strace"), "-v", "-X", "raw", "-e", "trace=perf_event_open"]
     done = subprocess.run(
         [*command, sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
@@ -145,7 +144,7 @@ def asked_by_us(event: str) -> str:
 def asked_by_perf(event: str, folder: Path) -> dict[str, int]:
     """Attributes that are not 0; names of a union are each there."""
     options = ["-vv", "-c", "160000", "-o", str(folder / "perf.data"), "-e", event]
-    command = ["perf", "record", *options]
+    command = [tool("perf", "linux-perf"), "record", *options]
     done = subprocess.run([*command, "--", "true"], capture_output=True, text=True, check=False)
     found = re.search(r"^perf_event_attr:\n(?P<attributes>.*?)^-+$", done.stderr, re.M | re.S)
     assert found, done.stderr
@@ -157,7 +156,6 @@ def asked_by_perf(event: str, folder: Path) -> dict[str, int]:
     return attributes
 
 
-@pytest.mark.skipif(shutil.which("perf") is None, reason="perf is not installed")
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
