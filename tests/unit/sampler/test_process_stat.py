@@ -1,5 +1,6 @@
 """Parsing of /proc files, on recorded text and on real processes."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -143,6 +144,13 @@ def test_maps_text() -> None:
         0x400000, 0x452000, "r-xp", 0x1000, "08:02", 173521, "/usr/bin/a name (deleted)"
     )
     assert (second.path, second.end) == ("", 0xFFFFFFFFFF601000)
+
+
+def test_a_mapped_file_may_be_named_by_what_else_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a\r\v\f\x1c\x1d\x1e\x85\u2028\u2029b"
+    path.write_bytes(bytes(4096))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ):
+        assert str(path) in {each.path for each in read_maps(os.getpid()).mappings}
 
 
 GAPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=20)
