@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import running, wait_until_clean
+from tracees import no_free_descriptors, running, wait_until_clean
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule
-from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.discovery import ProcessKey, ProcessReader
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.peers import Peer
@@ -171,6 +171,43 @@ def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
     target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
     assert not target.turn(now + 100.0)
     assert shown.seen[-1] == msgspec.structs.replace(last, alive=False)
+
+
+@pytest.mark.parametrize("asker", [None, Peer(os.geteuid(), os.getegid(), False)])
+def test_who_is_short_of_descriptors_does_not_take_a_target_for_gone(
+    asker: Peer | None, busy: subprocess.Popen[str], around: Surroundings
+) -> None:
+    shown = Shown()
+    target = target_of(busy.pid, around, shown, asker=asker)
+    with no_free_descriptors():
+        assert target.turn(0.0)
+    assert target.status().state == "failed"
+    assert "Too many open files" in target.status().reason
+    now = shown_alive(target, shown, 100.0)
+    with no_free_descriptors():
+        assert target.turn(now + 100.0)
+    now = shown_alive(target, shown, now + 1000.0)
+    target.close(ended=False)
+
+
+def test_what_was_asked_for_stays_so_though_no_descriptor_is_left(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    mine = Peer(os.geteuid(), os.getegid(), is_privileged=False)
+    kept = AskedFor(key.pid, key.start_ticks, mine.uid, mine.gid)
+    state.write([kept])
+    reader = ProcessReader(list_pids=lambda: [busy.pid])
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig, reader)
+    with no_free_descriptors():
+        node.targets.scan()
+    node.targets.take_up()
+    with no_free_descriptors():
+        node.targets.scan()
+        node.targets.take_turns(1.0)
+    assert [each.target.pid for each in node.status().targets] == [busy.pid]
+    assert state.read() == (kept,)
+    in_a_thread(lambda: node.run(0.0))
 
 
 def test_what_was_asked_for_is_kept_however_the_daemon_ends(

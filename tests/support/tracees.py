@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import random
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterator
@@ -39,6 +40,7 @@ __all__ = [
     "compile_c",
     "descriptors",
     "go_on",
+    "no_free_descriptors",
     "observe",
     "observed",
     "patiently",
@@ -94,6 +96,19 @@ def descriptors() -> set[str]:
     """Those open in this process, but for what waited to be collected."""
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def no_free_descriptors() -> Iterator[None]:
+    """This process can open none, as long as it closes none."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first_free = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
+    os.close(first_free)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @contextmanager

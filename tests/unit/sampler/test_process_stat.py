@@ -11,12 +11,13 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracees import go_on, running, wait_until
+from tracees import go_on, no_free_descriptors, running, sleeping, wait_until
 
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import (
     ProcessHandle,
+    is_there,
     parse_stat,
     program_mark,
     read_identity,
@@ -207,6 +208,17 @@ def test_handle_sees_the_exit_and_survives_an_exec() -> None:
 def test_handle_of_nothing() -> None:
     with pytest.raises(TargetError, match="is gone"):
         ProcessHandle(gone_pid())
+
+
+def test_who_is_short_of_descriptors_does_not_take_a_process_for_gone() -> None:
+    with sleeping() as child:
+        start_ticks = read_stat(child.pid).start_ticks
+        with no_free_descriptors(), pytest.raises(CapabilityError, match="Too many open files"):
+            ProcessHandle(child.pid)
+        with no_free_descriptors():
+            assert is_there(child.pid, start_ticks)
+        assert is_there(child.pid, start_ticks)
+    assert not is_there(child.pid, start_ticks)
 
 
 def test_identity_tells_a_reused_pid_apart(tmp_path: Path) -> None:

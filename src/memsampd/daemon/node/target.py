@@ -16,7 +16,7 @@ from memsampd.daemon.node.cpu_use import IDLE_LOOK_SECONDS, CpuUse
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.peers import Peer
 from memsampd.daemon.session import Session
-from memsampd.errors import MemsampdError, TargetError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetState
 from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -116,6 +116,8 @@ class Target:
         """
         try:
             return self._turn(now_seconds, pace)
+        except CapabilityError as error:
+            self._fail(error, now_seconds)
         except Exception as error:  # of this target: the others go on
             cause = f"observing it failed: {error!a}"
             self._fail(TargetError(cause, "please report it with the log"), now_seconds, error)
@@ -133,8 +135,10 @@ class Target:
             return False
         try:
             self._take_turn(session, now_seconds, pace)
-        except TargetError:  # it has ended since
-            return False
+        except TargetError as error:
+            if not self._attachment.is_there():
+                return False
+            self._fail(error, now_seconds)
         if self._failures and now_seconds - self._attached_seconds >= _GOOD_SECONDS:
             self._failures, self._last_failure = 0, ""
         return True
