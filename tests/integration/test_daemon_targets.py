@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import no_free_descriptors, running, wait_until_clean
+from tracees import no_free_descriptors, running, sleeping, wait_until_clean
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.attachment import Common
@@ -29,6 +29,7 @@ from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.names import HELPER_PREFIX
+from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.identity import read_stat
 
 BUSY = "while True: {i: str(i) for i in range(2000)}"
@@ -67,6 +68,10 @@ def around() -> Surroundings:
     return Surroundings.read()
 
 
+def common_of(around: Surroundings, *exporters: Shown, publish_seconds: float = 5.0) -> Common:
+    return Common(around, lambda: False, lambda: publish_seconds, exporters, lambda make: make())
+
+
 def target_of(
     pid: int,
     around: Surroundings,
@@ -75,7 +80,7 @@ def target_of(
     publish_seconds: float = 5.0,
 ) -> Target:
     wanted = Wanted(key_of(pid), "user", SessionConfig(), asker)
-    common = Common(around, lambda: False, lambda: publish_seconds, exporters, lambda make: make())
+    common = common_of(around, *exporters, publish_seconds=publish_seconds)
     return Target(wanted, common, 0.0)
 
 
@@ -121,6 +126,20 @@ def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
     now = shown_alive(target, shown, now + 10.0)
     target.close(ended=False)
     assert not shown.seen[-1].alive
+
+
+def test_who_wakes_up_is_looked_at_before_its_ring_is_full(around: Surroundings) -> None:
+    with sleeping() as process:
+        target, now = target_of(process.pid, around), 0.0
+        while target.status().state != "idle":
+            assert target.turn(now)
+            now = target.next_turn_seconds
+        now += 10.0
+        assert target.turn(now)
+        period = SessionConfig().sampling_period_seconds(around.sampling_cost)
+        full_seconds = common_of(around).ring_bytes / RECORD_BYTES * period
+        assert target.next_turn_seconds - now < 0.9 * full_seconds
+        target.close(ended=False)
 
 
 def test_states_are_told_as_often_as_is_wanted_and_no_more_often(

@@ -40,6 +40,10 @@ class TaskBranches(BranchSource, Protocol):
         """The latest samples that are to be read; none if fewer have come since the last look."""
 
     @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+
+    @property
     def ended(self) -> bool:
         """Whether no thread is left to sample."""
 
@@ -92,6 +96,11 @@ class MappedBranches:
     def latest(self, count: int) -> BranchSamples:
         """The latest samples that are to be read; none if fewer have come since the last look."""
         return self._source.latest(count)
+
+    @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+        return self._source.ring_samples
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

@@ -21,7 +21,7 @@ NONE = branch_samples(np.empty(0, SAMPLE_DTYPE), 2e-3)
 class Told:
     """A branch source that tells what it is told to, a read after the other."""
 
-    name, period_seconds, notes, ended = "told", 2e-3, (), False
+    name, period_seconds, ring_samples, notes, ended = "told", 2e-3, 100, (), False
 
     def __init__(self, reads: list[tuple[BranchSamples, tuple[TaskEvent, ...]]]) -> None:
         self._reads = deque(reads)

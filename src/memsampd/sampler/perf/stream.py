@@ -47,6 +47,11 @@ class SampleStream(Closing):
         return self._rings.notes
 
     @property
+    def ring_bytes(self) -> int:
+        """Size of each ring, as it could be had."""
+        return self._rings.ring_bytes
+
+    @property
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the stream is closed).
 
