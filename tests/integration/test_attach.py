@@ -103,6 +103,34 @@ def test_attach_records_phases_and_curves(target: subprocess.Popen[str], tmp_pat
     assert data["overhead"]["stop_seconds"] > 0
 
 
+# A process and its child, which ends with it.
+FAMILY = """
+import os
+parent = os.getpid()
+child = os.fork() == 0
+while not child or os.getppid() == parent:
+    pass
+"""
+
+
+@pytest.mark.parametrize("follow_forks", [False, True])
+def test_memory_is_that_of_all_who_are_in_a_window(follow_forks: bool, tmp_path: Path) -> None:
+    recording = tmp_path / "a.memsampd"
+    config = SessionConfig(follow_forks=follow_forks, schedule="none")
+    with (
+        tracees.running(sys.executable, "-c", FAMILY) as process,
+        attached(process.pid, config, OutputConfig(recording)) as session,
+    ):
+        while session.snapshot().estimate.windows < 2:
+            time.sleep(0.05)
+            session.step()
+        session.finish()
+    windows = read_recording(recording).windows
+    assert len(windows) >= 2
+    # That of children is not known: misses are not to be capped by the parent's.
+    assert {window.memory is None for window in windows} == {follow_forks}
+
+
 def windows_of(count: int, *words: str) -> tuple[list[dict[str, Any]], str]:
     """The first windows of a session, and those until it ended; its messages."""
     command = [MEMSAMPD, "attach", *words, "--no-listen", "--json"]

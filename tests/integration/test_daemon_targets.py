@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import running, wait_until_clean
+from tracees import no_free_descriptors, running, sleeping, wait_until_clean
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule
-from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.node.discovery import ProcessKey, ProcessReader
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
 from memsampd.daemon.node.peers import Peer
@@ -29,6 +29,7 @@ from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.names import HELPER_PREFIX
+from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.identity import read_stat
 
 BUSY = "while True: {i: str(i) for i in range(2000)}"
@@ -67,6 +68,10 @@ def around() -> Surroundings:
     return Surroundings.read()
 
 
+def common_of(around: Surroundings, *exporters: Shown, publish_seconds: float = 5.0) -> Common:
+    return Common(around, lambda: False, lambda: publish_seconds, exporters, lambda make: make())
+
+
 def target_of(
     pid: int,
     around: Surroundings,
@@ -75,7 +80,7 @@ def target_of(
     publish_seconds: float = 5.0,
 ) -> Target:
     wanted = Wanted(key_of(pid), "user", SessionConfig(), asker)
-    common = Common(around, lambda: False, lambda: publish_seconds, exporters, lambda make: make())
+    common = common_of(around, *exporters, publish_seconds=publish_seconds)
     return Target(wanted, common, 0.0)
 
 
@@ -121,6 +126,20 @@ def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
     now = shown_alive(target, shown, now + 10.0)
     target.close(ended=False)
     assert not shown.seen[-1].alive
+
+
+def test_who_wakes_up_is_looked_at_before_its_ring_is_full(around: Surroundings) -> None:
+    with sleeping() as process:
+        target, now = target_of(process.pid, around), 0.0
+        while target.status().state != "idle":
+            assert target.turn(now)
+            now = target.next_turn_seconds
+        now += 10.0
+        assert target.turn(now)
+        period = SessionConfig().sampling_period_seconds(around.sampling_cost)
+        full_seconds = common_of(around).ring_bytes / RECORD_BYTES * period
+        assert target.next_turn_seconds - now < 0.9 * full_seconds
+        target.close(ended=False)
 
 
 def test_states_are_told_as_often_as_is_wanted_and_no_more_often(
@@ -171,6 +190,43 @@ def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
     target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
     assert not target.turn(now + 100.0)
     assert shown.seen[-1] == msgspec.structs.replace(last, alive=False)
+
+
+@pytest.mark.parametrize("asker", [None, Peer(os.geteuid(), os.getegid(), False)])
+def test_who_is_short_of_descriptors_does_not_take_a_target_for_gone(
+    asker: Peer | None, busy: subprocess.Popen[str], around: Surroundings
+) -> None:
+    shown = Shown()
+    target = target_of(busy.pid, around, shown, asker=asker)
+    with no_free_descriptors():
+        assert target.turn(0.0)
+    assert target.status().state == "failed"
+    assert "Too many open files" in target.status().reason
+    now = shown_alive(target, shown, 100.0)
+    with no_free_descriptors():
+        assert target.turn(now + 100.0)
+    now = shown_alive(target, shown, now + 1000.0)
+    target.close(ended=False)
+
+
+def test_what_was_asked_for_stays_so_though_no_descriptor_is_left(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    mine = Peer(os.geteuid(), os.getegid(), is_privileged=False)
+    kept = AskedFor(key.pid, key.start_ticks, mine.uid, mine.gid)
+    state.write([kept])
+    reader = ProcessReader(list_pids=lambda: [busy.pid])
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig, reader)
+    with no_free_descriptors():
+        node.targets.scan()
+    node.targets.take_up()
+    with no_free_descriptors():
+        node.targets.scan()
+        node.targets.take_turns(1.0)
+    assert [each.target.pid for each in node.status().targets] == [busy.pid]
+    assert state.read() == (kept,)
+    in_a_thread(lambda: node.run(0.0))
 
 
 def test_what_was_asked_for_is_kept_however_the_daemon_ends(

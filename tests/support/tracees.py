@@ -6,6 +6,7 @@ import gc
 import hashlib
 import os
 import random
+import resource
 import subprocess
 import time
 from collections.abc import Callable, Container, Iterator
@@ -41,6 +42,7 @@ __all__ = [
     "descriptors",
     "go_on",
     "is_gone",
+    "no_free_descriptors",
     "observe",
     "observed",
     "patiently",
@@ -96,6 +98,19 @@ def descriptors() -> set[str]:
     """Those open in this process, but for what waited to be collected."""
     gc.collect()
     return set(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def no_free_descriptors() -> Iterator[None]:
+    """This process can open none, as long as it closes none."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first_free = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, limits[1]))
+    os.close(first_free)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from memsampd.daemon.store.keys import process_name
 from memsampd.errors import TargetError
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.perf.counts import NO_COUNTERS
+from memsampd.sampler.perf.ended import Ended
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import StreamedBranches, TaskClockSource
 from memsampd.sampler.pmu.choice import Choice, PmuTrials
@@ -39,6 +40,10 @@ class TaskBranches(BranchSource, Protocol):
         """The latest samples that are to be read; none if fewer have come since the last look."""
 
     @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+
+    @property
     def ended(self) -> bool:
         """Whether no thread is left to sample."""
 
@@ -47,7 +52,7 @@ class TaskBranches(BranchSource, Protocol):
 
 
 class MappedBranches:
-    """A branch source that tells execs, and forgets decoded code of children that made one.
+    """A branch source that tells execs, and forgets the code of children that did one, or ended.
 
     Args:
         pid: the process that was attached to: what is known of its code goes when the pipeline
@@ -61,6 +66,7 @@ class MappedBranches:
         self._source = source
         self._maps = maps
         self._notes = NoteTeller(logger)
+        self._ended = Ended()
         self._children: deque[int] = deque(maxlen=_CHILDREN)
         self.name = source.name
         self.period_seconds = source.period_seconds
@@ -71,21 +77,30 @@ class MappedBranches:
         self._notes.tell(self._source.notes)
         if self._source.ended:
             time.sleep(min(timeout_seconds, 0.01))
-        execs = []
+        execs, ended = [], []
         for event in self._source.take_events():
             if event.kind == "exec" and event.pid == self._pid:
                 execs.append(event.time_seconds)
             elif event.pid == self._pid and event.kind == "exit":
                 pass  # bursts that came last still ask for names of its code
-            elif event.kind == "exec" or (event.kind == "exit" and event.tid == event.pid):
+            elif event.kind == "exec":
                 self._maps.forget(event.pid)
+            elif event.kind == "exit" and event.tid == event.pid:
+                ended.append(event.pid)
             elif event.kind == "fork" and event.parent_pid == self._pid != event.pid:
                 self._children.append(event.pid)
+        for pid in self._ended.at_read(ended):
+            self._maps.forget(pid)
         return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
 
     def latest(self, count: int) -> BranchSamples:
         """The latest samples that are to be read; none if fewer have come since the last look."""
         return self._source.latest(count)
+
+    @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+        return self._source.ring_samples
 
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""

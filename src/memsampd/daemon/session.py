@@ -241,7 +241,8 @@ class Session:
                 addresses=addresses,
                 sampling=sampling,
                 thread_seconds=self._thread_times.since(dict.fromkeys(samples.tid.tolist())),
-                memory=memory,
+                # Of children nobody knows it, but their code is in the windows.
+                memory=None if self._config.follow_forks else memory,
                 copied_bytes=self._copied.since(memory),
             )
 

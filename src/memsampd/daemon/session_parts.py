@@ -66,6 +66,10 @@ class SessionBranches(BranchSource, Protocol):
     def latest(self, count: int) -> BranchSamples:
         """The latest samples that are to be read; none if fewer have come since the last look."""
 
+    @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+
     def take_children(self) -> list[int]:
         """Processes that the target has forked since this was asked last."""
 

@@ -38,7 +38,8 @@ class Turn(msgspec.Struct, frozen=True):
         addresses: how many accesses these were chosen of, and what was lost.
         sampling: what branch samples cost.
         thread_seconds: CPU time of threads since the last turn, that in the kernel included.
-        memory: what the target has, and was given since the last turn; None if that is not known.
+        memory: what the target has, and was given since the last turn; None if that is not known,
+            as where child processes are sampled, too.
         copied_bytes: what the kernel copied for it since then; None if that is not known.
     """
 

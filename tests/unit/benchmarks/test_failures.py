@@ -9,7 +9,6 @@ import pytest
 
 import long_distances
 import model_error
-import own_cost
 import replica_speed
 import store
 from programs.workload import Launch, Workload
@@ -26,21 +25,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(names: Sequence[str]) -> list[Workload]:
         return [each for each in (ENDS, GOES_ON) if each.name in names]
 
-    for benchmark in (own_cost, store):
-        monkeypatch.setattr(benchmark, "find", find)
-
-
-def test_a_program_that_failed_has_no_own_cost() -> None:
-    results, problems = own_cost.measure_all(["ends"], 1, 1000)
-    assert results == {}
-    assert [each.partition(" ended at once")[0] for each in problems] == ["ends: ends"]
-
-
-def test_a_program_that_gave_no_burst_in_time_has_no_own_cost(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(own_cost, "PROGRAM_SECONDS", 0.0)
-    assert own_cost.measure_all(["goes-on"], 1, 1000)[1] == ["goes-on: too few bursts"]
+    monkeypatch.setattr(store, "find", find)
 
 
 def test_a_program_that_failed_has_no_speed() -> None:

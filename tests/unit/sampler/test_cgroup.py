@@ -32,6 +32,12 @@ FIRST = {
     "sys/fs/cgroup/memory/m/memory.limit_in_bytes": "2097152\n",
     "sys/fs/cgroup/memory/m/memory.usage_in_bytes": "8192\n",
 }
+# Names of groups may hold all but the newline.
+STRANGE = {
+    "proc/7/cgroup": "0::/a\r0::\u2028b\n",
+    "sys/fs/cgroup/cgroup.controllers": "cpu memory\n",
+    "sys/fs/cgroup/a\r0::\u2028b/cpu.max": "25000 100000\n",
+}
 NONE = {"proc/7/cgroup": "0::/../../elsewhere\n"}
 
 
@@ -39,7 +45,7 @@ def written(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, newline="")
     return root
 
 
@@ -48,6 +54,7 @@ def written(root: Path, files: dict[str, str]) -> Path:
     [
         (SECOND, CgroupLimits(0.5, 0.1, 0.25, 1 << 20, 4096)),
         (FIRST, CgroupLimits(0.5, 0.01, None, 2 << 20, 8192)),
+        (STRANGE, CgroupLimits(0.25, 0.1)),
         (NONE, CgroupLimits()),
         ({}, CgroupLimits()),
     ],

@@ -1,5 +1,6 @@
 """Parsing of /proc files, on recorded text and on real processes."""
 
+import mmap
 import os
 import subprocess
 import sys
@@ -10,12 +11,13 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracees import go_on, running, wait_until
+from tracees import go_on, no_free_descriptors, running, sleeping, wait_until
 
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.identity import (
     ProcessHandle,
+    is_there,
     parse_stat,
     program_mark,
     read_identity,
@@ -145,6 +147,13 @@ def test_maps_text() -> None:
     assert (second.path, second.end) == ("", 0xFFFFFFFFFF601000)
 
 
+def test_a_mapped_file_may_be_named_by_what_else_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a\r\v\f\x1c\x1d\x1e\x85\u2028\u2029b"
+    path.write_bytes(bytes(4096))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ):
+        assert str(path) in {each.path for each in read_maps(os.getpid()).mappings}
+
+
 GAPS = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=20)
 
 
@@ -199,6 +208,17 @@ def test_handle_sees_the_exit_and_survives_an_exec() -> None:
 def test_handle_of_nothing() -> None:
     with pytest.raises(TargetError, match="is gone"):
         ProcessHandle(gone_pid())
+
+
+def test_who_is_short_of_descriptors_does_not_take_a_process_for_gone() -> None:
+    with sleeping() as child:
+        start_ticks = read_stat(child.pid).start_ticks
+        with no_free_descriptors(), pytest.raises(CapabilityError, match="Too many open files"):
+            ProcessHandle(child.pid)
+        with no_free_descriptors():
+            assert is_there(child.pid, start_ticks)
+        assert is_there(child.pid, start_ticks)
+    assert not is_there(child.pid, start_ticks)
 
 
 def test_identity_tells_a_reused_pid_apart(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.daemon.tracer import TracerThread
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.sampler.process.identity import ProcessHandle
@@ -165,12 +165,14 @@ class Attachment:
         return session
 
     def is_there(self) -> bool:
-        """Whether the process has not ended."""
+        """Whether the process has not ended, as far as that can be told now."""
         try:
             with ProcessHandle(self._key.pid) as handle:
                 return handle.identity.start_ticks == self._key.start_ticks and handle.alive()
         except TargetError:
             return False
+        except CapabilityError:
+            return True
 
     def close(self) -> None:
         """Let go of the process, if it is attached to."""

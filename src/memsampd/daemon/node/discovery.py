@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from memsampd.daemon.node.config import Rule
-from memsampd.sampler.process.identity import PROC, ProcessStat, read_stat, valid_text
+from memsampd.sampler.process.identity import GONE, PROC, ProcessStat, read_stat, valid_text
 from memsampd.sampler.process.status import read_status
 
 # A command line or a cgroup may change without notice; they are read again after so many scans.
@@ -262,8 +262,11 @@ class ProcessReader:
                     old = None
                 if not (stat.is_kernel_thread or stat.is_dead or (stat.is_half_made and not old)):
                     known[pid] = self._read(stat, old, elapsed)
-            except (OSError, ValueError):  # it has ended meanwhile
+            except (*GONE, ValueError):  # it has ended meanwhile
                 continue
+            except OSError:  # no descriptor is left, or the like: it may well be there
+                if pid in self._known:
+                    known[pid] = self._known[pid]
         self._known = known
         return [each.facts for each in known.values()]
 

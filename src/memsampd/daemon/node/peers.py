@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.identity import GONE, PROC, not_looked_at, read_stat
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,11 @@ class Peer:
     is_privileged: bool
 
     def may_have(self, pid: int, start_ticks: int | None = None) -> bool:
-        """Whether a process may be observed for this user: now, it may have other rights later."""
+        """Whether a process may be observed for this user: now, it may have other rights later.
+
+        Raises:
+            CapabilityError: that cannot be told now.
+        """
         return self.is_privileged or self.owns(pid, start_ticks)
 
     def owns(self, pid: int, start_ticks: int | None = None, proc: Path = PROC) -> bool:
@@ -36,6 +40,9 @@ class Peer:
             pid: the process.
             start_ticks: when it has to have started; None: at any time.
             proc: root of the proc file system.
+
+        Raises:
+            CapabilityError: that cannot be told now.
         """
         try:
             with (proc / str(pid) / "status").open("rb") as file:
@@ -45,8 +52,10 @@ class Peer:
                 lines = file.read().split(b"\n")
             if start_ticks is not None and read_stat(pid, proc).start_ticks != start_ticks:
                 return False  # another one by now, with the same number
-        except OSError:
+        except (*GONE, PermissionError):
             return False
+        except OSError as error:
+            raise not_looked_at(pid, error) from error
         ids = {line[:4]: set(line[4:].split()) for line in lines}
         uid, gid = {b"%d" % self.uid}, {b"%d" % self.gid}
         is_theirs = ids.get(b"Uid:") == uid and ids.get(b"Gid:") == gid

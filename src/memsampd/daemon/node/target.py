@@ -16,9 +16,8 @@ from memsampd.daemon.node.cpu_use import IDLE_LOOK_SECONDS, CpuUse
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.peers import Peer
 from memsampd.daemon.session import Session
-from memsampd.errors import MemsampdError, TargetError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.exporters.snapshot import NodeTarget, Snapshot, TargetState
-from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.cputime import process_cpu_ns
 
 logger = logging.getLogger(__name__)
@@ -26,6 +25,9 @@ logger = logging.getLogger(__name__)
 # How often a target has its turn while it runs without bursts, and its session while it does not.
 _SAMPLED_TURN_SECONDS = 1.0
 _IDLE_STEP_SECONDS = 30.0
+# So full a buffer of samples may become until a target's next turn; one that uses little CPU time
+# may use more by then.
+_RING_PART, _LEAST_BUSY_SHARE = 0.75, 0.5
 # Turns are on a grid: targets have them together, and the daemon wakes up more rarely.
 _GRID_SECONDS = 0.05
 # For so long after it ran last a target may have bursts: they wait until it runs again.
@@ -116,6 +118,8 @@ class Target:
         """
         try:
             return self._turn(now_seconds, pace)
+        except CapabilityError as error:
+            self._fail(error, now_seconds)
         except Exception as error:  # of this target: the others go on
             cause = f"observing it failed: {error!a}"
             self._fail(TargetError(cause, "please report it with the log"), now_seconds, error)
@@ -133,8 +137,10 @@ class Target:
             return False
         try:
             self._take_turn(session, now_seconds, pace)
-        except TargetError:  # it has ended since
-            return False
+        except TargetError as error:
+            if not self._attachment.is_there():
+                return False
+            self._fail(error, now_seconds)
         if self._failures and now_seconds - self._attached_seconds >= _GOOD_SECONDS:
             self._failures, self._last_failure = 0, ""
         return True
@@ -242,8 +248,8 @@ class Target:
         self.next_turn_seconds = (due // _GRID_SECONDS + 1) * _GRID_SECONDS
 
     def _pause_seconds(self, session: Session, pace: float) -> float:
-        if self._cpu_use.is_idle:
-            return IDLE_LOOK_SECONDS
+        if self._cpu_use.is_idle:  # when it wakes up, all that it does is to be in the ring
+            return min(IDLE_LOOK_SECONDS, _RING_PART * _ring_seconds(session))
         if self._may_have_bursts():
             pause = session.pause_seconds()
             if session.hurries:
@@ -253,13 +259,8 @@ class Target:
             pause = max(pause, min(window / 2, _SAMPLED_TURN_SECONDS))
         else:
             pause = _SAMPLED_TURN_SECONDS
-        return min(pause * pace, self._ring_seconds(session) * 0.75)
-
-    def _ring_seconds(self, session: Session) -> float:
-        """For so long it fills the buffer of a CPU's samples, if it runs as much as lately."""
-        busy_share = min(max(self._cpu_use.share, 0.1), 1.0)
-        samples = self._common.ring_bytes / RECORD_BYTES
-        return samples * session.parts.sampling.period_seconds / busy_share
+        busy_share = min(max(self._cpu_use.share, _LEAST_BUSY_SHARE), 1.0)
+        return min(pause * pace, _RING_PART * _ring_seconds(session) / busy_share)
 
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds
@@ -345,6 +346,11 @@ class Target:
         if self.wanted.config.schedule == "none":
             return "sampled", 'its schedule is "none"', ""
         return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"
+
+
+def _ring_seconds(session: Session) -> float:
+    """For so long who keeps a CPU busy fills the buffer of its samples."""
+    return session.parts.branches.ring_samples * session.parts.sampling.period_seconds
 
 
 def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:

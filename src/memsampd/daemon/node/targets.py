@@ -7,7 +7,6 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 
 from memsampd.daemon.config import AccessChoice
@@ -25,9 +24,9 @@ from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import RefusedError
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted, logged_only
-from memsampd.errors import MemsampdError, TargetError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.names import HELPER_PREFIX
-from memsampd.sampler.process.identity import read_stat
+from memsampd.sampler.process.identity import is_there
 
 logger = logging.getLogger(__name__)
 
@@ -125,10 +124,7 @@ class Targets:
         self.left_out = choice.left_out
         for key, target in tuple(self._targets.items()):
             asked_by = target.wanted.asked_by
-            if asked_by is None:
-                stays = key in choice.found
-            else:
-                stays = asked_by.may_have(key.pid, key.start_ticks)
+            stays = key in choice.found if asked_by is None else _may_have(asked_by, key)
             if not stays:
                 self._remove(target, ended=False)
         for key, found in choice.found.items():
@@ -272,14 +268,13 @@ class Targets:
         """Observe what was asked for before a restart, where it still runs."""
         for each in self._state.read():
             peer = peer_of(each.uid, each.gid)
-            with suppress(OSError):
-                if read_stat(each.pid).start_ticks != each.start_ticks:
-                    continue
-                if not peer.may_have(each.pid, each.start_ticks):
-                    logger.info("process %d is not taken up: it is not the user's now", each.pid)
-                else:
-                    with logged_only(f"taking up process {each.pid}"):
-                        self._add(self._asked_for(each.key, peer, each.accesses))
+            if not is_there(each.pid, each.start_ticks):
+                continue
+            if not _may_have(peer, each.key):
+                logger.info("process %d is not taken up: it is not the user's now", each.pid)
+            else:
+                with logged_only(f"taking up process {each.pid}"):
+                    self._add(self._asked_for(each.key, peer, each.accesses))
 
     # -- begin and end -------------------------------------------------------------------------
 
@@ -306,6 +301,14 @@ class Targets:
         """Let all of them go; what was asked for is taken up next time."""
         for target in tuple(self._targets.values()):
             self._end(target, ended=False)
+
+
+def _may_have(peer: Peer, key: ProcessKey) -> bool:
+    """Whether somebody may have a process observed, or that cannot be told: its turns ask again."""
+    try:
+        return peer.may_have(key.pid, key.start_ticks)
+    except CapabilityError:
+        return True
 
 
 def check_owner(peer: Peer, pid: int) -> None:

@@ -40,6 +40,7 @@ class PerCpuRings:
     def __init__(self, options: SamplerOptions, cpus: Sequence[int]) -> None:
         self.notes: tuple[str, ...] = ()
         self.ended = False
+        self.ring_bytes = options.ring_bytes
         self._options = options
         self._inherit = _core.INHERIT_ALL if options.follow_forks else _core.INHERIT_THREADS
         self._cpus = list(cpus)  # less those that are offline

@@ -77,10 +77,17 @@ class Drained(msgspec.Struct, frozen=True):
 
 
 class Rings(Protocol):
-    """A layout of events and rings. ``ended`` is True once no thread is left to sample."""
+    """A layout of events and rings.
+
+    Attributes:
+        notes: what is not as it should be, a sentence each.
+        ended: no thread is left to sample.
+        ring_bytes: size of each ring.
+    """
 
     notes: tuple[str, ...]
     ended: bool
+    ring_bytes: int
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait until a ring has filled up to its watermark, at most so long.

@@ -29,6 +29,7 @@ from memsampd.sampler.records import BranchSamples
 # shorter periods up to 10 us itself (perf_swevent_start_hrtimer).
 _PERIOD_SECONDS_MIN = 10e-6
 RECORD_BYTES = 176  # of one sample in the ring
+COUNTED_RECORD_BYTES = 256  # with what counters told, about
 RING_BYTES = 128 * 1024
 _WAKEUP_SECONDS = 0.05  # CPU time's worth of samples in one ring that ends a wait
 _MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
@@ -42,6 +43,7 @@ class StreamedBranches(Closing):
         period_seconds: CPU time that a sample stands for.
         counters: counted beside the sampled event, and read at each sample.
         stream: the samples.
+        record_bytes: of one sample in a ring.
 
     Attributes:
         not_thinned: why it cannot sample for a part of the time only; empty if it can.
@@ -50,8 +52,11 @@ class StreamedBranches(Closing):
     name: str
     not_thinned = "a PMU's events are sampled"
 
-    def __init__(self, period_seconds: float, counters: CounterSet, stream: SampleStream) -> None:
+    def __init__(
+        self, period_seconds: float, counters: CounterSet, stream: SampleStream, record_bytes: int
+    ) -> None:
         self.period_seconds = period_seconds
+        self._record_bytes = record_bytes
         self._readings = Readings(counters)
         self._stream = stream
 
@@ -64,6 +69,11 @@ class StreamedBranches(Closing):
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the source is closed)."""
         return self._stream.ended
+
+    @property
+    def ring_samples(self) -> int:
+        """So many samples of a CPU wait to be read before others are lost."""
+        return self._stream.ring_bytes // self._record_bytes
 
     @property
     def share(self) -> float:
@@ -191,10 +201,11 @@ class TaskClockSource(StreamedBranches):
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
         self._whole_period_seconds, self._cpus, self._seed = period_seconds, cpus, seed
+        record_bytes = COUNTED_RECORD_BYTES if counters.kinds else RECORD_BYTES
         self._options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
-            wakeup_bytes=wakeup_bytes(period_seconds, RECORD_BYTES, ring_bytes),
+            wakeup_bytes=wakeup_bytes(period_seconds, record_bytes, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -202,7 +213,8 @@ class TaskClockSource(StreamedBranches):
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
         )
-        super().__init__(period_seconds, counters, SampleStream(self._options, cpus))
+        stream = SampleStream(self._options, cpus)
+        super().__init__(period_seconds, counters, stream, record_bytes)
         self.not_thinned = ""
         if follow_forks or counters.kinds:
             what = "child processes are sampled" if follow_forks else "counters are read"
@@ -261,7 +273,7 @@ class TaskClockSource(StreamedBranches):
         """Open all events anew: those that threads have inherited keep their period."""
         if period_seconds == self.period_seconds:
             return
-        wakeup = wakeup_bytes(period_seconds, RECORD_BYTES, self._options.ring_bytes)
+        wakeup = wakeup_bytes(period_seconds, self._record_bytes, self._options.ring_bytes)
         options = replace(self._options, period=round(period_seconds * 1e9), wakeup_bytes=wakeup)
         try:
             stream = SampleStream(options, self._cpus)

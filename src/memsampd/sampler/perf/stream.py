@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd.closing import Closing
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.machines.cpulist import online_cpus
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.ring_layouts import open_rings
@@ -48,6 +47,11 @@ class SampleStream(Closing):
         return self._rings.notes
 
     @property
+    def ring_bytes(self) -> int:
+        """Size of each ring, as it could be had."""
+        return self._rings.ring_bytes
+
+    @property
     def ended(self) -> bool:
         """Whether the last ``read`` found no thread left to sample (or the stream is closed).
 
@@ -65,7 +69,7 @@ class SampleStream(Closing):
         """
         self._looked_at = 0
         if self._is_suspended:  # no event tells of its end
-            self._is_gone = self._process is None or not self._process.alive()
+            self._is_gone |= self._process is not None and not self._process.alive()
         else:
             self._rings.wait(timeout_seconds)
         # Rings are read one after the other. What is younger than this moment waits for the
@@ -119,8 +123,12 @@ class SampleStream(Closing):
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
         self._is_suspended = True
         if self._process is None:
-            with contextlib.suppress(TargetError):
+            try:
                 self._process = ProcessHandle(self._pid, self._proc)
+            except TargetError:
+                self._is_gone = True
+            except CapabilityError:  # it is tried again at the next pause
+                pass
         return self._rings.suspend()
 
     def resume(self) -> None:

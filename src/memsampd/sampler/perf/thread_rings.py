@@ -31,6 +31,7 @@ class PerThreadRings:
         if options.follow_forks:
             self.notes += ("child processes are not sampled",)
         self.ended = False
+        self.ring_bytes = options.ring_bytes
         self._options = options
         self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
         self._last: list[Drained] = []  # from rings that were closed

@@ -11,7 +11,12 @@ from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.costs import PERIODS_SECONDS
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
 from memsampd.sampler.perf.groups import SamplerOptions
-from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, wakeup_bytes
+from memsampd.sampler.perf.source import (
+    COUNTED_RECORD_BYTES,
+    RING_BYTES,
+    StreamedBranches,
+    wakeup_bytes,
+)
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.pmu.periods import RandomPeriods
 from memsampd.sampler.process.identity import PROC
@@ -21,7 +26,6 @@ _USUAL_EVENTS_PER_SECOND = 3e8  # branches or micro-ops; what it really is shows
 _PERIOD_LEAST, _PERIOD_MOST = 10_000, 1 << 40
 _SAMPLES_TO_ADAPT, _SECONDS_TO_ADAPT = 32, 0.5
 _TOO_FAR = 2.0  # from the CPU time that a sample should stand for
-_RECORD_BYTES = 256
 
 
 class PmuBranchSource(StreamedBranches):
@@ -76,7 +80,7 @@ class PmuBranchSource(StreamedBranches):
         options = SamplerOptions(
             pid=pid,
             period=self._periods.draw(),
-            wakeup_bytes=wakeup_bytes(period_seconds, _RECORD_BYTES, ring_bytes),
+            wakeup_bytes=wakeup_bytes(period_seconds, COUNTED_RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
             proc=proc,
@@ -84,7 +88,7 @@ class PmuBranchSource(StreamedBranches):
             groups=counters.groups(events),
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
         )
-        super().__init__(period_seconds, counters, SampleStream(options))
+        super().__init__(period_seconds, counters, SampleStream(options), COUNTED_RECORD_BYTES)
 
     @property
     def mean_period(self) -> int:

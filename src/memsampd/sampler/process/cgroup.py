@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
@@ -50,7 +51,8 @@ def read_limits(pid: int, root: Path = Path("/")) -> CgroupLimits:
 def _groups(pid: int, controller: str, root: Path) -> Iterator[Path]:
     """Yield directories of a process's group and of those around it, where a controller is."""
     try:
-        lines = (root / f"proc/{pid}/cgroup").read_text(errors="replace").splitlines()
+        # Names of groups may hold what else counts as the end of a line.
+        lines = os.fsdecode((root / f"proc/{pid}/cgroup").read_bytes()).split("\n")
     except OSError:
         return
     mounted = root / "sys/fs/cgroup"

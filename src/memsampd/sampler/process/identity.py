@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import select
@@ -11,9 +12,11 @@ from pathlib import Path
 import msgspec
 
 from memsampd.closing import Closing
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 
 PROC = Path("/proc")
+GONE = (FileNotFoundError, ProcessLookupError)
+"""That there is no such process; other errors (no descriptor is left) say nothing of it."""
 _KERNEL_THREAD, _EXITING = 0x00200000, 0x00000004  # PF_ bits
 
 
@@ -106,6 +109,16 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
         return parse_stat(valid_text(file.read()))
 
 
+def is_there(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
+    """Whether a process is there, be it a zombie, or that cannot be told now."""
+    try:
+        return read_stat(pid, proc).start_ticks == start_ticks
+    except GONE:
+        return False
+    except OSError:
+        return True
+
+
 def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
     """What an exec changes for good: where the code and the stack of a process begin, and the like.
 
@@ -137,6 +150,12 @@ def wait_until_made(pid: int, patience_seconds: float = math.inf, proc: Path = P
             return False
         time.sleep(0.001)
     return True
+
+
+def not_looked_at(pid: int, error: OSError) -> CapabilityError:
+    """Something other than its end keeps us from looking at a process."""
+    cause = f"process {pid} cannot be looked at: {error.strerror}"
+    return CapabilityError(cause, "it is tried again; see the limit of open files (ulimit -n)")
 
 
 def _is_half_made(pid: int, proc: Path) -> bool:
@@ -187,19 +206,21 @@ class ProcessHandle(Closing):
 
     Raises:
         TargetError: no such process.
+        CapabilityError: that cannot be told now.
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
         self._proc = proc
+        self._pidfd: int | None = None
         try:
-            self._pidfd: int | None = os.pidfd_open(pid)
-        except OSError as error:
-            raise TargetError(f"process {pid} is gone") from error
-        try:
+            self._pidfd = os.pidfd_open(pid)
             self.identity = read_identity(pid, proc)
         except OSError as error:
             self.close()
-            raise TargetError(f"process {pid} is gone") from error
+            # EINVAL: a thread of another process has the number by now.
+            if isinstance(error, GONE) or error.errno == errno.EINVAL:
+                raise TargetError(f"process {pid} is gone") from error
+            raise not_looked_at(pid, error) from error
 
     def alive(self) -> bool:
         """Whether it has not exited yet (a zombie has)."""

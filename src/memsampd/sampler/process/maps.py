@@ -48,7 +48,7 @@ class Mapping(NamedTuple):
 def parse_maps(text: str) -> tuple[Mapping, ...]:
     """Parse the text of /proc/PID/maps, in order of address."""
     mappings = []
-    for line in text.splitlines():
+    for line in text.split("\n")[:-1]:  # names may hold what else counts as the end of a line
         addresses, perms, offset, device, inode, *path = line.split(maxsplit=5)
         start, _, end = addresses.partition("-")
         mappings.append(

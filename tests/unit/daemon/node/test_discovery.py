@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tracees import running
+from tracees import no_free_descriptors, running
 
 from memsampd.daemon.node.config import Rule
 from memsampd.daemon.node.discovery import (
@@ -173,6 +173,16 @@ def test_what_an_exec_is_making_is_what_it_was_until_that_is_done(tmp_path: Path
     fake_process(tmp_path, 5, "two", 100)
     (facts,) = reader.scan()
     assert (facts.command, facts.command_line) == ("two", "two -x")
+
+
+def test_who_is_short_of_descriptors_goes_on_with_what_is_known(tmp_path: Path) -> None:
+    fake_process(tmp_path, 7, "a", ticks=0)
+    reader = ProcessReader(tmp_path, lambda: [7, 8])
+    known = reader.scan()
+    fake_process(tmp_path, 8, "b", ticks=0)
+    with no_free_descriptors():
+        assert reader.scan() == known
+    assert [each.key.pid for each in reader.scan()] == [7, 8]
 
 
 def test_of_a_command_line_without_end_the_beginning_is_read(tmp_path: Path) -> None:
