@@ -50,8 +50,9 @@ hold(struct burst *b)
 
     for (;;) {
         alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
-        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid);
-        const bool is_over = now_seconds() > give_up || b->r->is_cancelled ||
+        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid,
+                                            order->patience_seconds, &b->r->is_cancelled);
+        const bool is_over = now_seconds() > give_up || b->r->is_cancelled || b->held.is_asleep ||
                              wasted + b->held.held_seconds >= order->hold_seconds;
         if (status == HELD_OK || is_over ||
             (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
