@@ -147,6 +147,58 @@ def test_signals_of_timers_do_not_keep_a_hold_waiting(tmp_path: Path) -> None:
     assert Counter(held).keys() & {"full", "syscall"}, held
 
 
+# What vfork makes waits until its parent is let go, which nothing interrupts meanwhile.
+PARENT = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static volatile int met;
+static volatile char path[64];
+static int is_traced(void) {
+    char text[4096];
+    int fd = open((const char *)path, O_RDONLY);
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[got > 0 ? got : 0] = 0;
+    return atoi(strstr(text, "TracerPid:") + 10) != 0;
+}
+int main(void) {
+    sprintf((char *)path, "/proc/%d/status", getpid());
+    for (;;) {
+        met = 0;
+        if (vfork() == 0) {
+            for (int i = 0; i < 50 && !met; i++) met = is_traced();
+            while (is_traced()) usleep(1000);
+            _exit(0);
+        }
+        if (met) { printf("let go\\n"); fflush(stdout); }
+    }
+}
+"""
+
+
+def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> None:
+    let_go: list[str] = []
+
+    def read_lines() -> None:
+        while len(let_go) < 3:
+            let_go.append(process.stdout.readline())
+
+    with (
+        running(compile_c(tmp_path, PARENT)) as process,
+        observed(process.pid, max_accesses=200),
+    ):
+        assert process.stdout is not None
+        reading = threading.Thread(target=read_lines, daemon=True)
+        reading.start()
+        reading.join(tracees.PATIENCE_SECONDS)
+        if reading.is_alive():
+            process.kill()  # nothing else ends it
+        assert let_go == ["let go\n"] * 3, "each of the two waits for the other"
+
+
 QUEUED = """
 #include <signal.h>
 #include <stdint.h>

@@ -54,6 +54,7 @@ EXPECTED = {
     "wiped": Expected([61, 62]),
     "half_store": SEGFAULT,
     "half_load": Expected([1, 0]),
+    "many_areas": Expected([i * 3571 % 6000 % 101 for i in range(100)], "fault", signal.SIGSEGV),
 }
 
 

@@ -16,12 +16,13 @@
 
 #define PAGE 4096ul
 #define PAGES 300ul
+#define MANY 6000ul /* areas; between each two there is one that cannot be read */
 static uint64_t table[1024] __attribute__((aligned(4096)));
 static volatile uint64_t go, events;
 static int uffd = -1;
 static struct {
     char *sparse, *readable, *none, *gone, *shared, *shared_new, *file, *file_new, *file_shared, *huge,
-        *unforked, *wiped, *lent, *guarded;
+        *unforked, *wiped, *lent, *guarded, *many;
 } area;
 
 static inline void use(uint64_t value)
@@ -101,11 +102,18 @@ static void half_load(void)
     finish();
 }
 
+static void many_areas(void) /* to and fro among them, to one that cannot be read */
+{
+    for (unsigned long i = 0; i < 100; i++)
+        tell((uint64_t)peek(area.many + 2 * (i * 3571 % MANY) * PAGE));
+    tell((uint64_t)peek(area.many + (2 * (MANY / 3) + 1) * PAGE));
+}
+
 static void (*const cases[])(void) = {
     NULL, sparse_reads, sparse_writes, stack_pages, stack_growth, stores_to_readable, loads_from_none,
     loads_from_nowhere, loads_from_odd_address, jumps_nowhere, divides, traps, undefined,
     readable_loads, shared_loads, shared_new, file_loads, file_new, file_shared, huge_loads, unforked,
-    wiped, lent, lent_given, half_store, half_load,
+    wiped, lent, lent_given, half_store, half_load, many_areas,
 };
 
 static char *map(size_t pages, int protection, int flags, int file)
@@ -167,6 +175,12 @@ static void prepare(const char *path)
     area.guarded = map(2, PROT_READ | PROT_WRITE, MAP_PRIVATE, -1);
     area.guarded[0] = area.guarded[PAGE] = 1;
     mprotect(area.guarded + PAGE, PAGE, PROT_READ);
+    area.many = map(2 * MANY, PROT_READ | PROT_WRITE, MAP_PRIVATE, -1);
+    madvise(area.many, 2 * MANY * PAGE, MADV_NOHUGEPAGE);
+    for (unsigned long i = 0; i < MANY; i++) {
+        area.many[2 * i * PAGE] = (char)(i % 101);
+        mprotect(area.many + (2 * i + 1) * PAGE, PAGE, PROT_NONE);
+    }
     area.gone = map(1, PROT_READ | PROT_WRITE, MAP_PRIVATE, -1);
     munmap(area.gone, PAGE);
     table[6] = sum;

@@ -61,10 +61,8 @@ reach_call(struct held *h, bool is_to_settle)
         nanosleep(&settling, NULL);
         ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
     }
-    if (tracee_wait(h->tid, &status) < 0) {
-        h->is_traced = false;
+    if (!held_await_stop(h, &status))
         return false;
-    }
     if (!is_syscall_stop(status) && status >> 16 == 0)
         h->signal = WSTOPSIG(status);
     return is_syscall_stop(status);

@@ -21,6 +21,7 @@
 #define LONGEST_RETRY_NANOSECONDS 8000000L
 #define PREDICTED_SHARE_OF_TRIAL 0.8
 #define STORED_SHARE 0.9 /* of what is left of the hold */
+#define LIST_SHARE 0.2 /* of the hold, for reading the list of areas anew: if that takes longer it stays as it was */
 #define LOOK_SECONDS 0.001
 #define PARTING_ROUNDS 2000
 #define PARTING_NANOSECONDS 50000L
@@ -49,8 +50,9 @@ hold(struct burst *b)
 
     for (;;) {
         alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
-        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid);
-        const bool is_over = now_seconds() > give_up || b->r->is_cancelled ||
+        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid,
+                                            order->patience_seconds, &b->r->is_cancelled);
+        const bool is_over = now_seconds() > give_up || b->r->is_cancelled || b->held.is_asleep ||
                              wasted + b->held.held_seconds >= order->hold_seconds;
         if (status == HELD_OK || is_over ||
             (status != HELD_NOT_RUNNING && status != HELD_IN_SYSCALL && status != HELD_IN_RSEQ)) {
@@ -95,6 +97,7 @@ prepare(struct burst *b)
     struct runner *r = b->r;
 
     remote_forget(&r->remote);
+    r->remote.list_seconds = LIST_SHARE * b->order->hold_seconds;
     r->remote.is_running = b->order->has_company;
     b->result->is_lost = !area_is_free(r); /* another one is made elsewhere */
     if (b->result->is_lost || blocks_check_code(&r->blocks, true) < 0)
@@ -112,7 +115,7 @@ static bool
 get_ready(struct runner *r)
 {
     pages_begin(&r->pages);
-    remote_forget(&r->remote);
+    remote_look_round(&r->remote);
     if (blocks_check_code(&r->blocks, false) < 0)
         return false;
     if (r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES)
@@ -127,6 +130,7 @@ let_go(struct burst *b)
     if (!b->held.is_asleep)
         held_release(&b->held);
     b->r->remote.is_running = true;
+    b->r->remote.list_seconds = INFINITY;
 }
 
 /* The target runs on, and nobody believes what the replica does. */

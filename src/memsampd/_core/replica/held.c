@@ -95,16 +95,29 @@ is_in_rseq(struct held *h)
 
 /* ---- Holding ---- */
 
+bool
+held_await_stop(struct held *h, int *status)
+{
+    const double give_up = now_seconds() + h->patience_seconds;
+    int result;
+
+    while ((result = held_wait(h->tid, status)) == 1)
+        if (now_seconds() >= give_up || *h->is_cancelled) {
+            h->is_asleep = true;
+            return false;
+        }
+    h->is_traced = result == 0;
+    return h->is_traced;
+}
+
 static enum held_status
 wait_for_interrupt(struct held *h)
 {
     int status;
 
     for (;;) {
-        if (tracee_wait(h->tid, &status) < 0) {
-            h->is_traced = false;
-            return HELD_GONE;
-        }
+        if (!held_await_stop(h, &status))
+            return h->is_asleep ? HELD_IN_SYSCALL : HELD_GONE;
         if (is_event_stop(status))
             return WSTOPSIG(status) == SIGTRAP ? HELD_OK : HELD_JOB_STOPPED;
         if (status >> 16 != 0)
@@ -136,11 +149,14 @@ end_hold(struct held *h)
 }
 
 enum held_status
-held_stop(struct held *h, pid_t pid, pid_t tid)
+held_stop(struct held *h, pid_t pid, pid_t tid, double patience_seconds,
+          const volatile int *is_cancelled)
 {
     memset(h, 0, offsetof(struct held, xstate));
     memset(&h->xstate_bytes, 0, sizeof *h - offsetof(struct held, xstate_bytes));
     h->tid = tid;
+    h->patience_seconds = patience_seconds;
+    h->is_cancelled = is_cancelled;
     char state = thread_state(tid);
     if (state != 'R')
         return state == '\0' ? HELD_GONE : HELD_NOT_RUNNING;
@@ -153,6 +169,8 @@ held_stop(struct held *h, pid_t pid, pid_t tid)
     const bool is_the_one = thread_is_of(pid, tid);
     ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
     enum held_status status = wait_for_interrupt(h); /* it may have to wait for a CPU itself */
+    if (h->is_asleep)
+        return status;
     begin_hold(h);
     if (status == HELD_OK && !is_the_one)
         status = HELD_GONE;
@@ -293,21 +311,19 @@ held_enter_call(struct held *h)
 bool
 held_interrupt(struct held *h)
 {
-    int status, result;
+    int status;
 
     ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
-    result = tracee_wait(h->tid, &status);
+    bool stands = held_await_stop(h, &status);
     /* It came to a call first, which our interrupt would now break off behind our back, or whose stop has
      * used it up. */
-    if (result == 0 && is_syscall_stop(status)) {
+    if (stands && is_syscall_stop(status)) {
         ptrace_call(PTRACE_INTERRUPT, h->tid, NULL, NULL);
         if (ptrace_call(PTRACE_CONT, h->tid, NULL, NULL) == 0)
-            result = tracee_wait(h->tid, &status);
+            stands = held_await_stop(h, &status);
     }
-    if (result < 0) {
-        h->is_traced = false;
+    if (!stands)
         return false;
-    }
     begin_hold(h);
     if (!is_syscall_stop(status) && status >> 16 == 0)
         h->signal = WSTOPSIG(status);

@@ -51,13 +51,20 @@ struct held {
     double delay_seconds;      /* from one hold to the next, without what it ran; part of held_seconds */
     unsigned delays;           /* of which that is the sum */
     unsigned vain_looks;       /* one after the other, for it to stand again */
+    double patience_seconds;   /* for which it is waited for to stop, at each time */
+    const volatile int *is_cancelled; /* it is not waited for any longer */
 };
 
 const char *held_status_name(enum held_status status);
 
 /* Seize and stop a running thread of process `pid`, and read its registers. On any status but HELD_OK it
  * is let go. */
-enum held_status held_stop(struct held *h, pid_t pid, pid_t tid);
+enum held_status held_stop(struct held *h, pid_t pid, pid_t tid, double patience_seconds,
+                           const volatile int *is_cancelled);
+
+/* Wait until it stops. False: it is gone; or it is asleep, where nothing interrupts it, as a parent that waits
+ * for what it made by vfork: the end of our thread lets go of it. */
+bool held_await_stop(struct held *h, int *status);
 
 /* Let it run on exactly where it is. */
 void held_release(struct held *h);

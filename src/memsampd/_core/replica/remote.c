@@ -1,10 +1,12 @@
 /* What is known of the target: its descriptors under /proc and the areas of its memory. */
 #include "core.h"
+#include "moments.h"
 #include "remote.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +15,7 @@
 #include <unistd.h>
 
 #define NAME_BYTES 32
+#define LIST_BYTES 65536 /* read at once; longer than any line */
 
 /* As the kernel's struct procmap_query, which older headers lack. */
 struct query {
@@ -64,7 +67,7 @@ name_area(struct remote_area *area, const char *name)
     if (name[0] != '[')
         return;
     for (size_t i = 0; i < clock_areas; i++)
-        if (memcmp(name, clock_area[i].name, strlen(clock_area[i].name) + 1) == 0 &&
+        if (strcmp(name, clock_area[i].name) == 0 &&
             area->end - area->start == clock_area[i].end - clock_area[i].start) {
             area->kind = AREA_CLOCK;
             area->clock_offset = clock_area[i].start - area->start;
@@ -85,6 +88,7 @@ remote_open(struct remote *r, pid_t pid, bool can_query)
     r->pid = pid;
     r->maps = r->pagemap = r->memory = r->pipe[0] = r->pipe[1] = -1;
     r->can_query = can_query;
+    r->list_seconds = INFINITY;
     r->shares_clock = true;
     if (clock_areas == 0)
         find_clock_areas();
@@ -113,16 +117,24 @@ remote_close(struct remote *r)
             close(*all[i]);
         *all[i] = -1;
     }
-    free(r->text);
-    r->text = NULL;
-    r->text_capacity = 0;
+    free(r->list.area);
+    free(r->spare.area);
+    r->list = r->spare = (struct area_list){0};
 }
 
 void
 remote_forget(struct remote *r)
 {
     r->areas = 0;
-    r->has_text = false;
+    r->is_listed = false;
+}
+
+void
+remote_look_round(struct remote *r)
+{
+    r->list_seconds = INFINITY;
+    remote_forget(r);
+    remote_find(r, 0);
 }
 
 static bool
@@ -156,58 +168,96 @@ query_area(struct remote *r, uint64_t address, struct remote_area *area)
     return true;
 }
 
+/* One line of /proc/PID/maps. False if it is none. */
 static bool
-read_text(struct remote *r)
+take_line(const char *line, struct remote_area *area)
 {
-    r->text_bytes = 0;
-    for (;;) {
-        if (r->text_bytes + 65536 > r->text_capacity) {
-            size_t capacity = r->text_capacity == 0 ? 1u << 18 : 2 * r->text_capacity;
-            char *text = realloc(r->text, capacity);
-            if (text == NULL)
-                return false;
-            r->text = text;
-            r->text_capacity = capacity;
-        }
-        ssize_t got = pread(r->maps, r->text + r->text_bytes, 65535, (off_t)r->text_bytes);
-        if (got < 0)
-            return false;
-        r->text_bytes += (size_t)got;
-        if (got == 0)
-            break;
-    }
-    r->text[r->text_bytes] = '\0';
-    return r->has_text = true;
+    char *at, *device;
+
+    area->start = strtoull(line, &at, 16);
+    if (*at != '-')
+        return false;
+    area->end = strtoull(at + 1, &at, 16);
+    if (*at != ' ' || (device = strchr(at + 6, ' ')) == NULL) /* behind " rwxp offset" */
+        return false;
+    area->is_readable = at[1] == 'r';
+    area->is_writable = at[2] == 'w';
+    area->is_executable = at[3] == 'x';
+    area->is_shared = at[4] == 's';
+    area->is_anonymous = strncmp(device, " 00:00 0 ", 9) == 0;
+    if (area->is_anonymous)
+        name_area(area, device + 9 + strspn(device + 9, " "));
+    return true;
 }
 
-static bool
-search_text(struct remote *r, uint64_t address, struct remote_area *area)
+/* Take over the whole lines of a text that ends with a zero. Returns how long they are; -1: no memory. */
+static ssize_t
+take_lines(struct area_list *list, char *text)
 {
-    if (!r->has_text && !read_text(r))
-        return false;
-    for (const char *line = r->text; *line != '\0';) {
-        uint64_t start, end, inode;
-        unsigned major, minor;
-        char permissions[5], name[NAME_BYTES] = "";
-        const char *next = strchr(line, '\n');
-        int found = sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %*x %x:%x %" SCNu64 " %31[^\n]",
-                           &start, &end, permissions, &major, &minor, &inode, name);
-        if (found >= 6 && address - start < end - start) {
-            *area = (struct remote_area){
-                .start = start,
-                .end = end,
-                .is_readable = permissions[0] == 'r',
-                .is_writable = permissions[1] == 'w',
-                .is_executable = permissions[2] == 'x',
-                .is_shared = permissions[3] == 's',
-                .is_anonymous = inode == 0 && major == 0 && minor == 0,
-            };
-            name_area(area, name);
-            return true;
-        }
-        line = next != NULL ? next + 1 : line + strlen(line);
+    char *line = text, *end;
+
+    for (; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        struct remote_area area = {0};
+        *end = '\0';
+        if (!take_line(line, &area))
+            continue;
+        if (!blocks_grow((void **)&list->area, &list->capacity, list->count + 1, sizeof area))
+            return -1;
+        list->area[list->count++] = area;
     }
-    return false;
+    return line - text;
+}
+
+/* Read the list of all areas; where that takes too long what was read before stays. */
+static void
+read_list(struct remote *r)
+{
+    const double started = now_seconds();
+    struct area_list list = r->spare;
+    char text[LIST_BYTES];
+    off_t offset = 0;
+    ssize_t got, taken, held = 0;
+
+    r->is_listed = true;
+    if (r->list.seconds > r->list_seconds)
+        return;
+    list.count = 0;
+    while ((got = pread(r->maps, text + held, sizeof text - 1 - (size_t)held, offset)) > 0) {
+        offset += got;
+        held += got;
+        text[held] = '\0';
+        if ((taken = take_lines(&list, text)) < 0)
+            break;
+        held -= taken;
+        memmove(text, text + taken, (size_t)held);
+        list.seconds = now_seconds() - started;
+        if (list.seconds > r->list_seconds)
+            break;
+    }
+    r->spare = got > 0 ? list : r->list;
+    if (got <= 0) /* it is whole, or the target is gone */
+        r->list = list;
+}
+
+/* The last of the list that begins at an address or before, if it contains that. */
+static bool
+search_list(struct remote *r, uint64_t address, struct remote_area *area)
+{
+    size_t low = 0, high;
+
+    if (!r->is_listed)
+        read_list(r);
+    for (high = r->list.count; low < high;) {
+        const size_t middle = (low + high) / 2;
+        if (r->list.area[middle].end <= address)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == r->list.count || address < r->list.area[low].start)
+        return false;
+    *area = r->list.area[low];
+    return true;
 }
 
 const struct remote_area *
@@ -227,7 +277,7 @@ remote_find(struct remote *r, uint64_t address)
         }
     bool found = r->can_query && query_area(r, address, &area);
     if (!found && !r->can_query)
-        found = search_text(r, address, &area);
+        found = search_list(r, address, &area);
     if (!found)
         return NULL;
     size_t at = r->areas < REMOTE_AREAS ? r->areas++ : REMOTE_AREAS - 1;

@@ -30,6 +30,13 @@ struct remote_area {
     uint64_t clock_offset; /* of AREA_CLOCK: in our own */
 };
 
+/* All areas, ascending. */
+struct area_list {
+    struct remote_area *area;
+    size_t count, capacity;
+    double seconds; /* that reading it took */
+};
+
 #define REMOTE_AREAS 64
 
 struct remote {
@@ -42,9 +49,9 @@ struct remote {
     bool is_running;       /* its areas may go at any moment */
     struct remote_area area[REMOTE_AREAS]; /* known of this moment */
     size_t areas;
-    char *text;            /* of /proc/PID/maps, without queries */
-    size_t text_bytes, text_capacity;
-    bool has_text;
+    struct area_list list, spare; /* without queries: as they were when they were read last; and its memory */
+    bool is_listed;        /* as far as there was time for that */
+    double list_seconds;   /* that reading the list may take */
 };
 
 int remote_open(struct remote *r, pid_t pid, bool can_query); /* -1 with errno set */
@@ -52,6 +59,9 @@ void remote_close(struct remote *r);
 
 /* What was known of its areas may have changed. */
 void remote_forget(struct remote *r);
+
+/* The same; without queries all areas are listed, however long that takes. */
+void remote_look_round(struct remote *r);
 
 /* The area that contains an address, good until the next call; NULL: none. */
 const struct remote_area *remote_find(struct remote *r, uint64_t address);

@@ -1,6 +1,7 @@
 /* memsampd._core.Replica, step by step in the caller's thread: for tests of translated code. */
 #include "replica.h"
 
+#include <math.h>
 #include <string.h>
 
 PyObject *
@@ -12,7 +13,7 @@ replica_hold(Replica *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "i:hold", &tid))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = held_stop(&self->held, self->pid, tid);
+    status = held_stop(&self->held, self->pid, tid, INFINITY, &self->runner.is_cancelled);
     Py_END_ALLOW_THREADS
     return PyUnicode_FromString(held_status_name(status));
 }
