@@ -76,17 +76,8 @@ def compose(
     maps = named_branches(target.pid)
     target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
     choice = choose(around.pmu, config.branches, config.clock)
-    if around.pmu.every:
-        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
-    period_seconds = config.sampling_period_seconds(around.sampling_cost)
-    logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)
-    source = stack.enter_context(
-        closing(
-            chosen_branches(
-                target.pid, config, around.pmu, choice, period_seconds, ring_bytes, most_files
-            )
-        )
-    )
+    source = _branches(target.pid, config, around, choice, ring_bytes, most_files)
+    stack.enter_context(closing(source))
     account = stack.enter_context(closing(around.process_cpu.open()))
     tracer = stack.enter_context(closing(make_tracer(target.pid, config, account)))
     sampling = _sampling(target.pid, source, config, around, account, tell)
@@ -95,12 +86,7 @@ def compose(
         keeper = _keeper(store, target.pid, config, around, maps, choice, tell)
         stack.callback(keeper.close)
     if config.watches:
-        counters = around.pmu.distance_counters(choice)
-        watchpoints = Watchpoints(
-            most_files=_files_of_watches(most_files),
-            counters=counters,
-            sees_kernel=around.watching_cost().sees_kernel,
-        )
+        watchpoints = _watchpoints(around, choice, most_files)
         stack.callback(watchpoints.close)
     sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     deciding = pipeline_parts(
@@ -124,6 +110,31 @@ def compose(
         past=_past(keeper, around, config),
         sampled_lines=sampled_lines,
         sampling=sampling,
+    )
+
+
+def _branches(
+    pid: int,
+    config: SessionConfig,
+    around: Surroundings,
+    choice: Choice,
+    ring_bytes: int,
+    most_files: int | None,
+) -> StreamedBranches:
+    """Samples of the process, of the kind that was chosen."""
+    if around.pmu.every:
+        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
+    period_seconds = config.sampling_period_seconds(around.sampling_cost)
+    logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)
+    return chosen_branches(pid, config, around.pmu, choice, period_seconds, ring_bytes, most_files)
+
+
+def _watchpoints(around: Surroundings, choice: Choice, most_files: int | None) -> Watchpoints:
+    """What watches words for distances that are longer than bursts."""
+    return Watchpoints(
+        most_files=_files_of_watches(most_files),
+        counters=around.pmu.distance_counters(choice),
+        sees_kernel=around.watching_cost().sees_kernel,
     )
 
 

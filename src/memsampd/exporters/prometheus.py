@@ -168,9 +168,28 @@ _BY_PHASE = (
 
 
 def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
+    yield from ((metric, (), value) for metric, value in _figures(snapshot) if value is not None)
+    yield from _cache_samples(snapshot)
+    if (addresses := snapshot.addresses) != AddressTally():
+        yield catalogue.ADDRESSES, ("valid",), addresses.samples
+        yield catalogue.ADDRESSES, ("invalid",), addresses.invalid
+        yield catalogue.ADDRESSES, ("lost",), addresses.lost
+        yield catalogue.ADDRESS_THROTTLES, (), addresses.throttled
+    if snapshot.trouble:
+        yield catalogue.NO_BURSTS, (snapshot.trouble,), 1
+    for role, name in snapshot.backend.items():
+        yield catalogue.BACKEND_INFO, (role, name), 1
+    for end, count in snapshot.burst_ends.items():
+        yield catalogue.BURSTS, (str(end),), count
+    for reason, count in fold_reasons(snapshot.errors, MAX_REASONS).items():
+        yield catalogue.CAPTURE_ERRORS, (reason,), count
+
+
+def _figures(snapshot: Snapshot) -> list[tuple[Metric, float | None]]:
+    """What has no labels but the target's; None: not known."""
     cost, tally, estimate = snapshot.overhead, snapshot.tally, snapshot.estimate
     unknown = estimate.unknown_cpu_seconds / estimate.cpu_seconds if estimate.windows else None
-    plain: list[tuple[Metric, float | None]] = [
+    return [
         (catalogue.TARGET_UP, snapshot.alive),
         (catalogue.WINDOWS, estimate.windows),
         (catalogue.WINDOW_CPU, estimate.cpu_seconds),
@@ -207,29 +226,19 @@ def _session_samples(snapshot: Snapshot) -> Iterator[Sample]:
         (catalogue.RATE_SPREAD, estimate.rate.spread),
         (catalogue.RATE_KNOWN, estimate.rate_known_share if estimate.windows else None),
     ]
-    yield from ((metric, (), value) for metric, value in plain if value is not None)
+
+
+def _cache_samples(snapshot: Snapshot) -> Iterator[Sample]:
+    """What is told of each cache of the machine."""
+    estimate = snapshot.estimate
     rate, curve = estimate.rate.accesses_per_cpu_second, estimate.curves.get("lru")
     for level, fill in fills(curve, rate, snapshot.cache_sizes_bytes):
         yield catalogue.BANDWIDTH, (level,), fill
     for level, size_bytes in snapshot.cache_sizes_bytes.items():
+        yield catalogue.CACHE_SIZE, (level,), size_bytes
         point = at_size(curve, size_bytes) if curve is not None else None
         if point is not None:
             yield catalogue.BAND, (level,), point.high - point.low
-    if (addresses := snapshot.addresses) != AddressTally():
-        yield catalogue.ADDRESSES, ("valid",), addresses.samples
-        yield catalogue.ADDRESSES, ("invalid",), addresses.invalid
-        yield catalogue.ADDRESSES, ("lost",), addresses.lost
-        yield catalogue.ADDRESS_THROTTLES, (), addresses.throttled
-    if snapshot.trouble:
-        yield catalogue.NO_BURSTS, (snapshot.trouble,), 1
-    for role, name in snapshot.backend.items():
-        yield catalogue.BACKEND_INFO, (role, name), 1
-    for level, size_bytes in snapshot.cache_sizes_bytes.items():
-        yield catalogue.CACHE_SIZE, (level,), size_bytes
-    for end, count in snapshot.burst_ends.items():
-        yield catalogue.BURSTS, (str(end),), count
-    for reason, count in fold_reasons(snapshot.errors, MAX_REASONS).items():
-        yield catalogue.CAPTURE_ERRORS, (reason,), count
 
 
 def _phase_samples(shown: ShownPhase, snapshot: Snapshot) -> Iterator[Sample]:

@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memsampd.sampler.records import BurstEnd
 from memsampd.sampler.walk.instructions import Compiler
@@ -52,6 +52,15 @@ class Walked:
     guesses: int
     prefetches: int
     repeats: int
+
+
+@dataclass(slots=True)
+class _Course:
+    """Where a walk is, and its middle: registers, place and rows; at first, those of its begin."""
+
+    ip: int
+    middle: tuple[tuple[int, ...], int, int]
+    code_times: Counter[int] = field(default_factory=Counter)
 
 
 class Walker:
@@ -105,10 +114,37 @@ class Walker:
             self._code.clear()
         state = State(list(registers), WalkMemory(self._read), self._guess, thread_area)
         state.memory.prepare(registers[RSP], stack)
-        begun, first_ip = tuple(registers), ip
-        middle = (begun, ip, 0)
-        code_times: Counter[int] = Counter()
+        begun = tuple(registers)
+        course = _Course(ip, (begun, ip, 0))
         end, detail = BurstEnd.FULL, ""
+        try:
+            self._follow(state, course, most_rows, deadline_seconds)
+        except WalkEndError as ended:
+            end, detail = ended.end, ended.detail
+        at_half, half_ip, half_rows = course.middle
+        return Walked(
+            state.rows,
+            (begun, at_half, _known_of(state, begun)),
+            (ip, half_ip, course.ip),
+            (0.0, half_rows / max(len(state.rows), 1), 1.0),
+            course.code_times,
+            end,
+            detail,
+            state.unknown_rows,
+            state.guesses,
+            state.prefetches,
+            state.repeats,
+        )
+
+    def _follow(
+        self, state: State, course: _Course, most_rows: int, deadline_seconds: float
+    ) -> None:
+        """Go on until there are so many rows.
+
+        Raises:
+            WalkEndError: the walk ends before.
+        """
+        ip, begun, code_times = course.ip, course.middle[0], course.code_times
         try:
             for count in range(_MOST_INSTRUCTIONS):
                 step = self._steps.get(ip) if ip >> 12 in self._checked else None
@@ -117,29 +153,14 @@ class Walker:
                 code_times[at] += 1
                 rows = len(state.rows)
                 if rows >= most_rows:
-                    break
-                if not middle[2] and rows >= most_rows // 2:
-                    middle = (_known_of(state, begun), ip, rows)
+                    return
+                if not course.middle[2] and rows >= most_rows // 2:
+                    course.middle = (_known_of(state, begun), ip, rows)
                 if count % _LOOK_AT_CLOCK == 0:
                     _check_progress(state, deadline_seconds)
-            else:
-                end, detail = BurstEnd.DEADLINE, "code with few accesses"
-        except WalkEndError as ended:
-            end, detail = ended.end, ended.detail
-        rows = len(state.rows)
-        return Walked(
-            state.rows,
-            (begun, middle[0], _known_of(state, begun)),
-            (first_ip, middle[1], ip),
-            (0.0, middle[2] / max(rows, 1), 1.0),
-            code_times,
-            end,
-            detail,
-            state.unknown_rows,
-            state.guesses,
-            state.prefetches,
-            state.repeats,
-        )
+        finally:
+            course.ip = ip
+        raise WalkEndError(BurstEnd.DEADLINE, "code with few accesses")
 
     def _guess(self, ip: int, target: int) -> bool:
         return self._rng.random() < (_BACK if target <= ip else _AHEAD)
