@@ -5,7 +5,7 @@ again, as memsampd does, or steps it instruction by instruction (``PTRACE_SINGLE
 gets SIGKILL at a random moment. A step ends with a SIGTRAP of the target itself, which the tracer
 is to take away; once that is dead, it is delivered.
 
-Goal: no target dies of a tracer that only interrupts. Exit status 1 if one does.
+Goal: no target dies of a tracer that only interrupts, and all are traced. Exit status 1 if not.
 Run: ``python benchmarks/stepping_harm.py [--quick] [--json FILE]``.
 """
 
@@ -30,11 +30,30 @@ BEGIN_SECONDS, END_SECONDS = 0.05, 0.05
 LEAST_SECONDS, MOST_SECONDS = 0.01, 0.02
 
 
-def trace(pid: int, *, steps: bool) -> None:
-    """Interrupt a process again and again, or once and step it from then on; never returns."""
+def tracer_of(pid: int, *, steps: bool) -> int | None:
+    """Start who traces a process; returns its id once it does, None if it may not."""
+    reads, writes = os.pipe()
+    tracer = os.fork()
+    if tracer == 0:
+        trace(pid, writes, steps=steps)
+    os.close(writes)
+    is_traced = os.read(reads, 1) != b""
+    os.close(reads)
+    if not is_traced:
+        os.waitpid(tracer, 0)
+    return tracer if is_traced else None
+
+
+def trace(pid: int, told: int, *, steps: bool) -> None:
+    """Interrupt a process again and again, or once and step it from then on; never returns.
+
+    It writes a byte once it traces the process, and ends if it may not.
+    """
     ptrace = ctypes.CDLL(None).ptrace
     ptrace.argtypes = [ctypes.c_long] * 4
-    ptrace(SEIZE, pid, 0, 0)
+    if ptrace(SEIZE, pid, 0, 0):
+        os._exit(1)
+    os.write(told, b"s")
     request = INTERRUPT
     while True:
         ptrace(request, pid, 0, 0)
@@ -46,12 +65,13 @@ def trace(pid: int, *, steps: bool) -> None:
 
 
 def ending(rng: random.Random, *, steps: bool) -> str:
-    """What became of one target: the signal that ended it, or "lives"."""
+    """What became of one target: the signal that ended it, "lives", or "was not traced"."""
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as target:
         time.sleep(BEGIN_SECONDS)
-        tracer = os.fork()
-        if tracer == 0:
-            trace(target.pid, steps=steps)
+        tracer = tracer_of(target.pid, steps=steps)
+        if tracer is None:
+            target.kill()
+            return "was not traced"
         time.sleep(rng.uniform(LEAST_SECONDS, MOST_SECONDS))
         os.kill(tracer, signal.SIGKILL)
         os.waitpid(tracer, 0)
@@ -75,8 +95,10 @@ def main() -> int:
             + ", ".join(f"{times} {end}" for end, times in ends.items())
         )
         figures.append({"steps": steps, "ends": dict(ends)})
-        if not steps and ends["lives"] < count:
+        if not steps and ends["lives"] + ends["was not traced"] < count:
             missed.append("a target died of a tracer that only interrupts")
+        if ends["was not traced"]:
+            missed.append(f"{ends['was not traced']} targets were not traced")
     return finish(args.json, figures, missed)
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import cost
 import server_answers
-from targets.agent import Answer, Observation, first_seconds, observing, parse_answer
+from targets.agent import Answer, Observation, _Follower, first_seconds, observing, parse_answer
 from targets.comparing import ALONE, Kind, Round, Row, gains_of, judge, missed, noise_of, table
 from targets.launching import (
     LaunchError,
@@ -401,6 +401,23 @@ def ask(protocol: str, handler: type[socketserver.BaseRequestHandler], rate: flo
                 assert time.monotonic() < give_up
         server.shutdown()
     return load
+
+
+class BrokenOff(socketserver.StreamRequestHandler):
+    """Ends in the midst of an answer."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello")
+
+
+def test_an_answer_that_breaks_off_is_none() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), BrokenOff) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        follower = _Follower([], server.server_address[1], time.monotonic(), 1.0)
+        follower._ask()
+        server.shutdown()
+    assert follower._answers == []
 
 
 def test_a_client_asks_redis() -> None:
