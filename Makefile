@@ -41,7 +41,7 @@ format: .venv/.dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.installed .venv/.dev ## the quick form of each benchmark
+bench: .venv/.installed .venv/.dev ## the quick form of some benchmarks (BENCHMARKS in here)
 	@scripts/benchmark-tools >/dev/null || true
 	@failed=; for name in $(BENCHMARKS); do \
 		echo "== benchmarks/$$name.py --quick"; \

@@ -196,7 +196,7 @@ def missed_goals(scores: Sequence[Score]) -> list[str]:
     return [
         f"mean {name.replace('_', ' ')} {mean[name]:.2f} %, goal {goal:g} %"
         for name, goal in goals.items()
-        if mean[name] > goal
+        if not mean[name] <= goal  # NaN is missed, too
     ]
 
 

@@ -300,10 +300,16 @@ def main() -> int:
     print(markdown(scores))
     if args.markdown:
         replace_section(args.markdown, "corun", markdown(scores))
+    return finish(args.json, scores, missed_goals(scores))
+
+
+def missed_goals(scores: Sequence[Score]) -> list[str]:
+    """Return a line for each goal that was missed; NaN is."""
     goals = (("error", ERROR_GOAL), ("excess", EXCESS_GOAL))
     means = [(key, mean_of(scores, key), goal) for key, goal in goals]
-    missed = [f"mean {key} {mean:.2f}, goal {goal:g}" for key, mean, goal in means if mean > goal]
-    return finish(args.json, scores, missed)
+    return [
+        f"mean {key} {mean:.2f}, goal {goal:g}" for key, mean, goal in means if not mean <= goal
+    ]
 
 
 if __name__ == "__main__":

@@ -305,12 +305,13 @@ def find(names: Sequence[str]) -> list[Program | Server]:
 
 
 def report(
-    target: Program | Server, kept: list[_Kept], variants: Sequence[str], is_busy: bool
+    target: Program | Server, kept: list[_Kept], variants: Sequence[str], args: argparse.Namespace
 ) -> list[str]:
     """Print a target's table; returns what was missed."""
-    rows = (server_rows if isinstance(target, Server) else program_rows)(is_busy)
+    rows = (server_rows if isinstance(target, Server) else program_rows)(args.busy)
+    what = target.told(args.quick) if isinstance(target, Program) else target.what
     rounds = [each["figures"] for each in kept]
-    titles = comparing.report(f"{target.name}: {target.what}", rows, rounds, variants)
+    titles = comparing.report(f"{target.name}: {what}", rows, rounds, variants)
     return [f"{target.name}: {title}" for title in titles]
 
 
@@ -371,7 +372,7 @@ def main(argv: list[str] | None = None) -> int:
     for target in targets:
         rounds = found.get(target.name, [])
         if rounds or target.name not in problems:
-            told += report(target, rounds, list(installations), args.busy)
+            told += report(target, rounds, list(installations), args)
     return finish(args.json, document, told)
 
 

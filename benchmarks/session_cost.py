@@ -279,9 +279,11 @@ def _each_later(after: float, seconds: float, path: Path | None) -> int:
         options = (f"--after={after}", f"--seconds={seconds}", f"--json={one}", "--")
         for name in endless.WORK:
             program = (sys.executable, endless.__file__, name)
+            one.unlink(missing_ok=True)  # that of the program before
             if subprocess.call((sys.executable, __file__, *options, *program)):
                 missed.append(f"of {name}, see above")
-            found[name] = json.loads(one.read_text("utf-8"))
+            if one.exists():
+                found[name] = json.loads(one.read_text("utf-8"))
     return finish(path, found, missed)
 
 

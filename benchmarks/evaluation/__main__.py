@@ -93,7 +93,7 @@ def goals_page(goals: Sequence[Goal], heading: str) -> Page:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="evaluation", description=__doc__.partition("\n")[0])
     scales = parser.add_mutually_exclusive_group()
-    scales.add_argument("--quick", action="store_true", help="five minutes: fewer programs")
+    scales.add_argument("--quick", action="store_true", help="seven minutes: fewer programs")
     scales.add_argument("--smoke", action="store_true", help="the smallest case of everything")
     names = [experiment.name for experiment in EXPERIMENTS]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="EXPERIMENT")

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
 
@@ -223,8 +224,8 @@ class _Follower(threading.Thread):
                 f"http://127.0.0.1:{self._port}/metrics", timeout=5
             ) as page:
                 text = page.read().decode()
-        except OSError:
-            return  # it does not listen yet, or no longer
+        except (OSError, HTTPException):
+            return  # it does not listen yet, or no longer, or ended in the midst of an answer
         answer = parse_answer(text, time.monotonic() - self._start)
         if answer.target_cpu_seconds:
             self._answers.append(answer)

@@ -19,7 +19,7 @@ class Program:
 
     Attributes:
         name: how users choose it.
-        what: what it does, for tables.
+        what: what it does, for tables; its memory is told besides.
         command: makes what it needs, and returns its command line; told whether it is to be quick.
         memory_mib: resident memory, if that is much: in full and in the quick form.
     """
@@ -32,6 +32,12 @@ class Program:
     def memory_bytes(self, quick: bool) -> int:
         """Return how much memory it needs, if that is much."""
         return self.memory_mib[quick] * MIB
+
+    def told(self, quick: bool) -> str:
+        """Return what it does, with the memory that it has, if that is much."""
+        mib = self.memory_mib[quick]
+        size = f"{mib >> 10} GiB" if mib >= 1024 else f"{mib} MiB"
+        return f"{self.what} {size}" if mib else self.what
 
 
 def _xz(quick: bool) -> Sequence[str]:
@@ -70,8 +76,8 @@ PROGRAMS: tuple[Program, ...] = (
     Program("sqlite3", "analytical queries, 750,000 rows in memory", _sqlite),
     Program("solver", "multigrid, conjugate gradients, transforms", _solver),
     Program("random", "reads and writes 100 MB at random", _spread(_SMALL, (1900, 160))),
-    Program("random4", "the same over 4 GB", _spread(_LARGE, (1000, 100)), _LARGE),
-    Program("random12", "the same over 12 GB", _spread(_HUGE, (190, 100)), _HUGE),
+    Program("random4", "the same over", _spread(_LARGE, (1000, 100)), _LARGE),
+    Program("random12", "the same over", _spread(_HUGE, (190, 100)), _HUGE),
     Program("threads", "C++: four threads with tables", _threads),
 )
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from invented_reference import misses_alone
 
+import corun
 from accuracy import Pair, Score, markdown, means, missed_goals, score
 from reference.estimates import Estimate
 from reference.running import Timing
@@ -81,6 +82,15 @@ def test_goals_are_about_the_mean_over_programs() -> None:
     fast, slow = judged(perfect("lru"), slow=1.0), judged(perfect("lru"), slow=1.2)
     assert means([fast, slow])["slowdown"] == pytest.approx(10)
     assert [line.split()[1] for line in missed_goals([fast, slow])] == ["slowdown"]
+
+
+def test_a_figure_that_is_none_misses_its_goal() -> None:
+    unknown = dataclasses.replace(judged(perfect("lru")), cdf_error=np.nan)
+    assert [line.split()[1] for line in missed_goals([unknown])] == ["cdf"]
+    shared = corun.Score("a+b", (1, 1), *[0.0] * 7)
+    assert corun.missed_goals([shared]) == []
+    lines = corun.missed_goals([shared, dataclasses.replace(shared, excess=np.nan)])
+    assert [line.split()[1] for line in lines] == ["excess"]
 
 
 def test_the_table_is_rectangular_and_ends_with_the_mean() -> None:

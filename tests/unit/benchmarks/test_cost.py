@@ -17,7 +17,7 @@ import pytest
 
 import cost
 import server_answers
-from targets.agent import Answer, Observation, first_seconds, observing, parse_answer
+from targets.agent import Answer, Observation, _Follower, first_seconds, observing, parse_answer
 from targets.comparing import ALONE, Kind, Round, Row, gains_of, judge, missed, noise_of, table
 from targets.launching import (
     LaunchError,
@@ -28,7 +28,7 @@ from targets.launching import (
     parse_usage,
 )
 from targets.options import installations
-from targets.programs import Program
+from targets.programs import PROGRAMS, Program
 from targets.servers import (
     SERVERS,
     Client,
@@ -125,13 +125,16 @@ def test_bands_are_narrow_from_when_they_stay_so() -> None:
 
 
 def test_answers_that_come_late_miss() -> None:
-    good = server_answers.Outcome(1.0, 12.0, banded(30, 0.01), 1.0, "")
-    assert good.missed() == []
-    assert replace(good, first_seconds=None, settled_seconds=None).missed() == [
-        "first number",
-        "bands",
-    ]
-    assert replace(good, settled_seconds=31.0).missed() == ["bands"]
+    good = server_answers.Outcome(1.0, 12.0, banded(30, 0.01), 1.0, "", 34.0)
+    never = replace(good, first_seconds=None, settled_seconds=None)
+    missed_by = server_answers.missed
+    assert missed_by([good]) == []
+    assert missed_by([never]) == ["first number", "bands"]
+    assert missed_by([replace(good, settled_seconds=31.0)]) == ["bands"]
+    assert missed_by([never, good, good]) == []
+    assert missed_by([never, never, good]) == ["first number", "bands"]
+    early = replace(never, observed_seconds=10.0)  # for bands within 30 s
+    assert missed_by([early]) == ["first number"]
     assert "MISSED: bands" in server_answers.line_of("x", "y", replace(good, settled_seconds=None))
 
 
@@ -267,6 +270,14 @@ def test_a_run_goes_on_from_what_was_kept(
         cost.main([*kept, "--busy", "--rounds", "0"])
 
 
+def test_targets_are_told_with_the_memory_that_they_have() -> None:
+    (huge,) = (each for each in PROGRAMS if each.name == server_answers.HUGE)
+    assert (huge.told(False), huge.told(True)) == ("the same over 12 GiB", "the same over 512 MiB")
+    titles = [server_answers.title_of(server_answers.HUGE, quick) for quick in (False, True)]
+    assert titles == ["random12", "random12 (512 MiB)"]
+    assert server_answers.title_of("redis", True) == "redis"
+
+
 def test_targets_are_found_by_name() -> None:
     assert [each.name for each in cost.find(["redis", "xz"])] == ["redis", "xz"]
     assert {"postgres", "nginx", "random12"} < {each.name for each in cost.find([])}
@@ -390,6 +401,23 @@ def ask(protocol: str, handler: type[socketserver.BaseRequestHandler], rate: flo
                 assert time.monotonic() < give_up
         server.shutdown()
     return load
+
+
+class BrokenOff(socketserver.StreamRequestHandler):
+    """Ends in the midst of an answer."""
+
+    def handle(self) -> None:
+        self.rfile.readline()
+        self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello")
+
+
+def test_an_answer_that_breaks_off_is_none() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), BrokenOff) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        follower = _Follower([], server.server_address[1], time.monotonic(), 1.0)
+        follower._ask()
+        server.shutdown()
+    assert follower._answers == []
 
 
 def test_a_client_asks_redis() -> None:

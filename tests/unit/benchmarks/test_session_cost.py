@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import session_cost
 from session_cost import PARTS, Account, Accounts, Costs, rows, since
+from targets import endless
 
 
 def work(seconds: float) -> None:
@@ -63,6 +68,27 @@ def test_what_was_before_is_taken_off() -> None:
     assert later.replica == pytest.approx(0.2)
     assert all(each.calls == 9 for each in later.parts.values())
     assert later.a_turn == pytest.approx(0.04 * sum(map(_is_turn, PARTS)) / 30)
+
+
+# Tells the figures of the first program, and fails with all others.
+ONCE = """#!/bin/sh
+[ -e {told} ] && exit 1
+: > {told}
+for word; do case $word in --json=*) echo '{{"total": 1}}' > "${{word#--json=}}";; esac; done
+"""
+
+
+def test_a_program_that_failed_has_not_the_figures_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python, figures = tmp_path / "python", tmp_path / "figures.json"
+    python.write_text(ONCE.format(told=tmp_path / "told"))
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert session_cost._each_later(1.0, 1.0, figures) == 1
+    first, *others = endless.WORK
+    assert json.loads(figures.read_text()) == {first: {"total": 1}}
+    assert capsys.readouterr().out.count("goal missed: of ") == len(others)
 
 
 def _is_turn(part: str) -> bool:
