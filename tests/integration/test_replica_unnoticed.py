@@ -381,7 +381,7 @@ int main(void)
     madvise(memory, size, MADV_NOHUGEPAGE);
     madvise(untouched, size, MADV_NOHUGEPAGE);
     sched_getaffinity(0, sizeof mine, &mine);
-    syscall(SYS_set_mempolicy, 4 /* MPOL_LOCAL */, NULL, 0); /* it is not to be moved to a nearer node */
+    syscall(SYS_set_mempolicy, 4 /* MPOL_LOCAL */, NULL, 0); /* not to be moved to a nearer node */
     memset(memory, 1, size);
     memset(before, 1, sizeof before);
     memset(after, 1, sizeof after);
