@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from groups import control_group, join
 from tracees import sleeping
 
 from memsampd import _core
@@ -133,24 +134,24 @@ def test_looking_at_a_target_does_not_touch_it() -> None:
     assert after == before  # context switches included
 
 
-@pytest.mark.skipif(not os.access("/sys/fs/cgroup/cpu", os.W_OK), reason="needs a group to write")
-def test_a_target_with_a_quota_is_said_to_wait_for_it(capsys: pytest.CaptureFixture[str]) -> None:
-    group = Path(f"/sys/fs/cgroup/cpu/memsampd-test-{os.getpid()}")
-    group.mkdir()
-    try:
-        (group / "cpu.cfs_period_us").write_text("20000")
-        (group / "cpu.cfs_quota_us").write_text("4000")
-        with busy_child() as child:
-            (group / "cgroup.procs").write_text(str(child.pid))
-            statistics = group / "cpu.stat"
-            while "nr_throttled 0" in statistics.read_text():
-                time.sleep(0.02)
-            doctor("--json", str(child.pid))
-        found = json.loads(capsys.readouterr().out)["target"][1]
-    finally:
-        while (group / "cgroup.procs").read_text():
+QUOTAS = {
+    1: {"cpu.cfs_period_us": "20000", "cpu.cfs_quota_us": "4000"},
+    2: {"cpu.max": "4000 20000"},
+}
+
+
+@pytest.mark.parametrize("version", QUOTAS)
+def test_a_target_with_a_quota_is_said_to_wait_for_it(
+    version: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with control_group(version, "cpu") as group, busy_child() as child:
+        for name, text in QUOTAS[version].items():
+            (group / name).write_text(text)
+        join(group, child.pid)
+        while "nr_throttled 0" in (group / "cpu.stat").read_text():
             time.sleep(0.02)
-        group.rmdir()
+        doctor("--json", str(child.pid))
+    found = json.loads(capsys.readouterr().out)["target"][1]
     assert found["detail"].startswith("0.2 CPUs at most, granted every 0.02 s; it had to wait in")
     assert found["state"] == "limited"
 

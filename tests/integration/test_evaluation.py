@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXPERIMENTS = ("average_curve", "profiled_windows", "phase_quality", "phase_sensitivity", "live")
+EXPERIMENTS = (
+    "average_curve",
+    "profiled_windows",
+    "phase_quality",
+    "phase_sensitivity",
+    "live",
+    "sources",
+)
 
 # The evaluation of one program, which does a fifth of what its reference did: its figures mean
 # nothing, but there are some.

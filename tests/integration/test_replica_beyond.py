@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import compile_c, patiently, running, traces_left
+from tracees import compile_c, patiently, running, traces_left, tries
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
@@ -419,13 +419,11 @@ def test_what_was_seen_long_before_a_burst_went_astray_is_kept(tmp_path: Path) -
     """Pages of later rounds are met after some thousand reads, for which others have to be read."""
     with started(tmp_path, LATER) as process, closing(ReplicaSource(process.pid)) as source:
         kept = 0
-        for _ in range(50):
+        for _ in tries():
             burst = taken(source, process.pid, BEYOND_SECONDS)
-            if burst.end is BurstEnd.HOLD and burst.beyond_accesses > 100:
-                kept += 1
+            kept += burst.end is BurstEnd.HOLD and burst.beyond_accesses > 100
             if kept == 3:
                 break
-        assert kept == 3
         assert process.poll() is None
 
 
@@ -439,21 +437,18 @@ def test_what_bursts_store_to_is_as_it_was_in_the_hold(tmp_path: Path) -> None:
         assert process.stdout is not None
         counted = int(process.stdout.readline())
         request = replace(request, tid=process.pid)
-        for _ in range(
-            50
-        ):  # of the first nothing is known, and in a short hold not all can be read
+        for _ in tries():  # of the first nothing is known, and a short hold cannot read all
             burst = patiently(lambda: source.capture(request))
             went_on = burst.end is BurstEnd.FULL and burst.beyond_accesses > ACCESSES // 2
             if went_on and not (burst.address == counted).any():
-                return
-    pytest.fail("each burst met marks of later")
+                break
 
 
 def test_a_full_burst_tells_where_it_would_have_come(counter: subprocess.Popen[str]) -> None:
     """The register that counts goes on as before; the rows are those of the burst itself."""
     request = BurstRequest(counter.pid, ACCESSES, 1.0, beyond_seconds=0.02)
     with closing(ReplicaSource(counter.pid)) as source:
-        for _ in range(100):  # it has 10 ms for it, and other processes want the CPU, too
+        for _ in tries():  # it has 10 ms for it, and other processes want the CPU, too
             burst = patiently(lambda: source.capture(request))
             assert burst.end is BurstEnd.FULL
             assert 0 < len(burst) <= ACCESSES
@@ -479,7 +474,7 @@ def test_moments_are_told_in_accesses_however_these_are_recorded(
     """Of two loops with as many accesses one may take ten times the words of the other."""
     request = BurstRequest(uneven.pid, ACCESSES, 1.0, beyond_seconds=0.02)
     with closing(ReplicaSource(uneven.pid)) as source:
-        for _ in range(100):  # it has few milliseconds for it, and others want the CPU, too
+        for _ in tries():  # it has few milliseconds for it, and others want the CPU, too
             burst = patiently(lambda: source.capture(request))
             assert burst.end is BurstEnd.FULL
             if len(burst.stretch_shares) > 8:
@@ -528,21 +523,31 @@ def test_memory_of_a_target_that_has_ended_is_not_zero(tmp_path: Path) -> None:
 
 def test_memory_that_is_given_back_is_not_zero(tmp_path: Path) -> None:
     """It was, where it was known as an area before."""
+    met = 0
     with running(compile_c(tmp_path, GIVEN_BACK)) as process:
         assert process.stdout is not None
         places = [int(place) for place in process.stdout.readline().split()]
         request = replace(LONG, tid=process.pid)
         with closing(ReplicaSource(process.pid)) as source:
-            for _ in range(20):
-                assert not reads_a_zero(patiently(lambda: source.capture(request)), places)
+            for _ in tries():
+                burst = patiently(lambda: source.capture(request))
+                assert not reads_a_zero(burst, places)
+                met += burst.end is BurstEnd.HOLD  # with much time left: it was led astray
+                if met == 20:
+                    break
 
 
 @pytest.mark.parametrize("counter", ["+r", "+m"])  # in memory: each step stores something
 def test_a_burst_that_goes_in_a_circle_ends_with_its_hold(counter: str, tmp_path: Path) -> None:
     """Its accesses are those of no program: the target gets to the end of its list each time."""
     code = TURNED.replace("+r", counter)
+    cut = 0
     with started(tmp_path, code) as process, closing(ReplicaSource(process.pid)) as source:
-        bursts = [taken(source, process.pid, BEYOND_SECONDS) for _ in range(12)]
-    for burst in bursts:
-        pages = len(np.unique(burst.address >> np.uint64(12)))
-        assert len(burst) <= 30 * pages
+        for _ in tries():
+            burst = taken(source, process.pid, BEYOND_SECONDS)
+            pages = len(np.unique(burst.address >> np.uint64(12)))
+            assert len(burst) <= 30 * pages
+            # It went on to further pages, of which nothing is told.
+            cut += burst.beyond_accesses == 0 and burst.pages_missed > pages + 10
+            if cut == 4:
+                break

@@ -175,7 +175,8 @@ def test_cpusets_that_have_no_cpu_in_common(version: int, roaming: Path) -> None
         join(its_group, process.pid)
         start(process)
         observer = [sys.executable, "-c", OBSERVER, str(process.pid), "20"]
-        subprocess.run(["sh", "-c", enter, our_group, *observer], check=True)
+        command = ["sh", "-c", enter, str(our_group), *observer]
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
         assert os.sched_getaffinity(process.pid) == {its}
         assert traces_left(process.pid) == []
         assert not read_stat(process.pid).is_dead

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, patiently, running
+from tracees import compile_c, patiently, running, tries
 
 from memsampd import _core
 from memsampd.models.histogram import ReuseHistogram
@@ -123,13 +122,12 @@ def test_parts_are_of_one_code_each(pid: int) -> None:
 @pytest.mark.parametrize("pid", [(CHASED, SUMMED)], indirect=True)
 def test_bursts_within_one_code_are_whole(pid: int) -> None:
     with closing(ReplicaSource(pid)) as source:
-        for _ in range(100):
+        for _ in tries():
             parts = parts_of(source, pid, 1000)
             if parts[0][0].accesses:
-                assert len(parts) == 1
-                assert len(parts[0][0].stretch)
-                return
-    pytest.fail("no burst of a hundred had an access")
+                break
+    assert len(parts) == 1
+    assert len(parts[0][0].stretch)
 
 
 @pytest.mark.parametrize("pid", [(20, 40)], indirect=True)
@@ -142,11 +140,8 @@ def test_code_that_was_sought_is_a_part_at_any_speed(pid: int) -> None:
     """Else it would speak for other code as well, that it was not taken at random of."""
     ((whole, _),) = full_parts(pid, CHASED + SUMMED)
     often = int(whole.code_ip[whole.code_times.argmax()])
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:
+    for _ in tries():
         parts = full_parts(pid, CHASED + SUMMED, (often,))
         assert 2 <= len(parts) <= 3
         if often in parts[0][0].code_ip:
-            return
-        # The thread had gone on before it was held, on a busy machine.
-        assert time.monotonic() < give_up
+            break  # else the thread had gone on before it was held, on a busy machine

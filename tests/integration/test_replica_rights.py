@@ -191,6 +191,10 @@ def strict_accounting() -> Iterator[None]:
 
 
 @needs_root
+@pytest.mark.skipif(
+    os.environ.get("MEMSAMPD_TEST_SETS_SYSCTLS") != "true",
+    reason="sets vm.overcommit_memory for all that runs here: MEMSAMPD_TEST_SETS_SYSCTLS=true",
+)
 def test_where_memory_is_promised_once_only() -> None:
     with strict_accounting():
         told = observe()

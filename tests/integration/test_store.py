@@ -339,6 +339,9 @@ def test_a_state_directory_that_cannot_be_written_is_said_and_observation_goes_o
     state.mkdir(parents=True)
     mount = MOUNTS[how].format(state=state)
     before = ("unshare", "-m", "sh", "-c", f'{mount} && exec "$@"', "sh")
+    tried = subprocess.run([*before, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:  # root of a container may not
+        pytest.skip(f"nothing can be mounted here: {tried.stderr}")
     with daemon(tmp_path / "d", before=before) as running_daemon:
         running_daemon.ask("attach", pid=busy.pid)
         running_daemon.wait_for(has_bursts(busy.pid))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import os
 import random
 import resource
@@ -53,6 +54,7 @@ __all__ = [
     "sleeps",
     "tracer_of",
     "traces_left",
+    "tries",
     "wait_until",
     "wait_until_clean",
     "write_data",
@@ -145,6 +147,19 @@ def wait_until(is_so: Callable[[], object]) -> None:
     """Wait until something holds, as long as a test may take."""
     while not is_so():
         time.sleep(0.001)
+
+
+def tries() -> Iterator[int]:
+    """Number the tries at what comes sooner or later, as long as a test may take.
+
+    Raises:
+        TimeoutError: whoever tries has not left the loop by then.
+    """
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    for number in itertools.count():
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"{number} tries were in vain")
+        yield number
 
 
 def sleeps(tid: int) -> bool:

@@ -54,18 +54,21 @@ static int told(void)
 static void fail(const char *what) { printf("%s: %s\n", what, strerror(errno)); exit(1); }
 """
 
-# Takes so many bursts.
+# Takes so many bursts; after the first one it says so, and waits for a line.
 OBSERVER = """
 import sys, time
 from memsampd.errors import MemsampdError
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
-pid, bursts = int(sys.argv[1]), int(sys.argv[2])
+pid, wanted, bursts = int(sys.argv[1]), int(sys.argv[2]), 0
 source = ReplicaSource(pid)
-while bursts > 0:
+while bursts < wanted:
     try:
         source.capture(BurstRequest(pid, 20000))
-        bursts -= 1
+        bursts += 1
+        if bursts == 1:
+            print("begun", flush=True)
+            sys.stdin.readline()
     except MemsampdError as error:
         if error.reason == "gone":
             sys.exit("gone")

@@ -379,6 +379,8 @@ class Redis(socketserver.StreamRequestHandler):
 class Http(socketserver.StreamRequestHandler):
     """Answers in two pieces, and closes the connection after each hundredth request."""
 
+    disable_nagle_algorithm = True  # else the second piece waits for 40 ms
+
     def handle(self) -> None:
         for _ in range(100):
             while (line := self.rfile.readline()) not in (b"\r\n", b""):
@@ -389,7 +391,14 @@ class Http(socketserver.StreamRequestHandler):
             self.wfile.write(b"\r\nhello")
 
 
-def ask(protocol: str, handler: type[socketserver.BaseRequestHandler], rate: float) -> Load:
+def ask(
+    protocol: str,
+    handler: type[socketserver.BaseRequestHandler],
+    rate: float,
+    at_least: int = 1,
+) -> list[Load]:
+    """Turns of a client, until so many requests have been answered."""
+
     class Server(socketserver.ThreadingTCPServer):
         daemon_threads = True
 
@@ -397,10 +406,12 @@ def ask(protocol: str, handler: type[socketserver.BaseRequestHandler], rate: flo
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with asking(protocol, server.server_address[1], 2, 100) as client:
             give_up = time.monotonic() + 100
-            while (load := client.ask(0.3, rate)).requests == 0:
+            loads = [client.ask(0.3, rate)]
+            while sum(load.requests for load in loads) < at_least:
                 assert time.monotonic() < give_up
+                loads.append(client.ask(0.3, rate))
         server.shutdown()
-    return load
+    return loads
 
 
 class BrokenOff(socketserver.StreamRequestHandler):
@@ -421,19 +432,20 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_a_client_asks_redis() -> None:
-    load = ask("redis", Redis, 0)
+    *_, load = ask("redis", Redis, 0)
     assert load.failed == pytest.approx(load.requests / 10, abs=3)
     assert load.p50_seconds <= load.p99_seconds <= load.p999_seconds <= load.worst_seconds
 
 
 def test_a_client_keeps_to_a_rate() -> None:
-    load = ask("redis", Redis, 100)
+    *_, load = ask("redis", Redis, 100)
     assert load.requests <= 31
 
 
 def test_a_client_goes_on_when_a_connection_is_closed() -> None:
-    load = ask("http", Http, 0)
-    assert load.failed <= load.requests
+    loads = ask("http", Http, 0, at_least=1000)
+    # One is lost at most when a connection is closed.
+    assert sum(load.failed for load in loads) <= sum(load.requests for load in loads) / 100 + 2
 
 
 def test_a_client_without_a_server_says_so() -> None:
