@@ -410,6 +410,20 @@ def test_run_says_that_it_waits_for_a_program_that_goes_on() -> None:
         assert process.wait() == 5
 
 
+def test_a_program_that_goes_on_has_the_signals_of_who_lingers() -> None:
+    words = (MEMSAMPD, "run", "--listen", f"127.0.0.1:{free_port()}", "--linger", "3600")
+    program = ("sh", "-c", "trap 'exit 7' TERM; echo ready; while sleep 0.1; do :; done")
+    command = (*words, "--duration", "0.5", "--", *program)
+    with tracees.running(*command, stderr=subprocess.PIPE) as observing:
+        assert observing.stdout is not None
+        assert observing.stderr is not None
+        assert observing.stdout.readline() == "ready\n"
+        assert any("ended: 0.5 s have passed" in line for line in observing.stderr)
+        observing.send_signal(signal.SIGTERM)
+        observing.communicate(timeout=PATIENCE_SECONDS)
+    assert observing.returncode == 7
+
+
 def test_run_leaves_the_environment_alone() -> None:
     """It is what the program has without memsampd, whatever that sets for itself."""
     program = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
