@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -431,6 +432,16 @@ def test_run_leaves_the_environment_alone() -> None:
     done = memsampd("run", "--no-listen", "--", *program)
     assert done.returncode == 0
     assert json.loads(done.stdout) == json.loads(alone.stdout)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_run_needs_no_streams(closed: str, tmp_path: Path) -> None:
+    """What a shell that closed them starts has none."""
+    program = ["sh", "-c", "echo ran > told; exit 5"]
+    command = [MEMSAMPD, "run", "--no-listen", "--", *program]
+    words = f"exec {shlex.join(map(str, command))} {closed}"
+    assert subprocess.run(words, shell=True, cwd=tmp_path, check=False).returncode == 5
+    assert (tmp_path / "told").read_text() == "ran\n"
 
 
 def test_run_leaves_the_output_alone(tmp_path: Path) -> None:
