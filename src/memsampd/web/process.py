@@ -133,7 +133,7 @@ class WebProcess:
         kept_seconds: for so long the metrics of a target that ended wait for a reader.
 
     Attributes:
-        host: address that it listens on.
+        host: address that it listens on, as the user called it.
         port: port that it listens on.
 
     Raises:
