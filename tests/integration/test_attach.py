@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -431,6 +432,20 @@ def test_run_says_that_it_waits_for_a_program_that_goes_on() -> None:
         assert process.wait() == 5
 
 
+def test_a_program_that_goes_on_has_the_signals_of_who_lingers() -> None:
+    words = (MEMSAMPD, "run", "--listen", f"127.0.0.1:{free_port()}", "--linger", "3600")
+    program = ("sh", "-c", "trap 'exit 7' TERM; echo ready; while sleep 0.1; do :; done")
+    command = (*words, "--duration", "0.5", "--", *program)
+    with tracees.running(*command, stderr=subprocess.PIPE) as observing:
+        assert observing.stdout is not None
+        assert observing.stderr is not None
+        assert observing.stdout.readline() == "ready\n"
+        assert any("ended: 0.5 s have passed" in line for line in observing.stderr)
+        observing.send_signal(signal.SIGTERM)
+        observing.communicate(timeout=PATIENCE_SECONDS)
+    assert observing.returncode == 7
+
+
 def test_run_leaves_the_environment_alone() -> None:
     """It is what the program has without memsampd, whatever that sets for itself."""
     program = (sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))")
@@ -438,6 +453,16 @@ def test_run_leaves_the_environment_alone() -> None:
     done = memsampd("run", "--no-listen", "--", *program)
     assert done.returncode == 0
     assert json.loads(done.stdout) == json.loads(alone.stdout)
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_run_needs_no_streams(closed: str, tmp_path: Path) -> None:
+    """What a shell that closed them starts has none."""
+    program = ["sh", "-c", "echo ran > told; exit 5"]
+    command = [MEMSAMPD, "run", "--no-listen", "--", *program]
+    words = f"exec {shlex.join(map(str, command))} {closed}"
+    assert subprocess.run(words, shell=True, cwd=tmp_path, check=False).returncode == 5
+    assert (tmp_path / "told").read_text() == "ran\n"
 
 
 def test_run_leaves_the_output_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -427,6 +428,35 @@ def test_metrics_of_all_targets_are_served_at_one_address(
         assert 'policy="random"' not in metrics()  # nobody asked for it
         running_daemon.ask("detach", pid=busy.pid)
         wait_for(lambda: f'pid="{busy.pid}"' not in metrics())
+
+
+def test_who_is_let_go_of_is_not_said_to_have_ended(
+    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
+) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    options = ("--listen", listen)
+    with (
+        running(sys.executable, "-c", BUSY, mark) as other,
+        daemon(tmp_path / "d", GENEROUS + rule(mark), options=options) as running_daemon,
+    ):
+
+        def told(is_attached: bool) -> dict[int, bool] | None:
+            """Whether they are alive, once it is told of both."""
+            with (
+                suppress(OSError),
+                urllib.request.urlopen(f"http://{listen}/api/v1/targets") as answer,
+            ):
+                found = [
+                    each for each in json.load(answer)["targets"] if each["attached"] is is_attached
+                ]
+                alive = {each["pid"]: each["alive"] for each in found}
+                return alive if len(alive) == 2 else None
+            return None
+
+        wait_for(lambda: told(True))
+        running_daemon.ask("detach", pid=busy.pid)
+        other.kill()
+        assert wait_for(lambda: told(False)) == {busy.pid: True, other.pid: False}
 
 
 def test_targets_take_turns_where_there_are_more_than_slots(tmp_path: Path, mark: str) -> None:

@@ -148,6 +148,14 @@ def test_it_is_read_only(web: WebProcess, method: str, path: str) -> None:
     assert body["cause"] == f"{method} is not served here"
 
 
+def test_it_may_be_called_as_its_user_called_it_and_not_otherwise() -> None:
+    """By whatever name a loopback address has; this one is understood everywhere."""
+    with contextlib.closing(WebProcess("127.1:0")) as web:
+        assert ask(web.url, "/api/v1/targets")[0] == 200
+        assert ask(web.url, "/api/v1/targets", Host="localhost")[0] == 200
+        assert ask(web.url, "/api/v1/targets", Host="evil.example")[0] == 421
+
+
 @pytest.mark.parametrize("path", ["/", "/metrics", TARGET, "/nothing", "/main.js"])
 def test_every_answer_confines_the_page_and_lets_no_stranger_read_it(
     web: WebProcess, path: str

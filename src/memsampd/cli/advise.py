@@ -189,7 +189,7 @@ def _wait_for_news(source: CurvesSource, before: Mapping[str, Document]) -> None
         if all(
             _cpus(target, now[name]) is not None
             for name, target in before.items()
-            if name in now and now[name]["alive"]
+            if name in now and _is_observed(now[name])
         ):
             return
 
@@ -212,7 +212,7 @@ def _live(source: CurvesSource, pause: Callable[[Mapping[str, Document]], None])
     try:
         for target in source.targets():
             name = target["target"]
-            if target["alive"] and name in before:
+            if _is_observed(target) and name in before:
                 cpus = _cpus(before[name], target)
                 programs.append(
                     program_of_documents(target, source.phases(name), source.curves(name), cpus)
@@ -225,6 +225,10 @@ def _live(source: CurvesSource, pause: Callable[[Mapping[str, Document]], None])
     if not programs:
         raise CapabilityError("no target runs", "observe some processes first")
     return programs
+
+
+def _is_observed(target: Document) -> bool:
+    return bool(target["alive"] and target.get("attached", True))
 
 
 def _cpus(before: Document, now: Document) -> float | None:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
@@ -292,11 +292,20 @@ def is_kept_off(number: int) -> bool:
 
 
 @contextmanager
-def stopping_on(session: Stoppable, *numbers: int) -> Iterator[None]:
-    """End the session cleanly on these signals; not on a hang-up that nohup has us ignore."""
+def stopping_on(
+    session: Stoppable, *numbers: int, then: Callable[[int], None] = lambda number: None
+) -> Iterator[None]:
+    """End the session cleanly on these signals; not on a hang-up that nohup has us ignore.
+
+    Args:
+        session: that is to end.
+        numbers: of the signals.
+        then: called with such a signal, too.
+    """
 
     def stop(number: int, frame: object) -> None:
         session.stop(f"{signal.Signals(number).name}")
+        then(number)
 
     heard = [number for number in numbers if not is_kept_off(number)]
     before = {number: signal.signal(number, stop) for number in heard}

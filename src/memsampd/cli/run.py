@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memsampd.cli.environment import environment_of_programs
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from memsampd.daemon.config import OutputConfig, SessionConfig
 
 _NOT_FOUND, _NOT_EXECUTABLE, _KILLED = 127, 126, 128
+_ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 
 
 class RunCommand:
@@ -73,7 +75,7 @@ class RunCommand:
                         pausing_between_holds(),
                     ):
                         reason = session.run()
-                        with stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                        with stopping_on(session, *_ENDING, then=partial(hand_on, process)):
                             summarise(session.snapshot(), reason)
                             session.linger(output.linger_seconds)
                 except (MemsampdError, OSError) as error:
@@ -122,20 +124,22 @@ def exit_status(return_code: int) -> int:
     return _KILLED - return_code if return_code < 0 else return_code
 
 
+def hand_on(process: subprocess.Popen[bytes], number: int) -> None:
+    """Have the program have a signal, while it runs; Ctrl-C reaches it by itself."""
+    # Not by its send_signal, which looks whether the program has ended, and so might be told of
+    # a stop that is for its tracer.
+    if number != signal.SIGINT and process.returncode is None:
+        os.kill(process.pid, number)
+
+
 @contextmanager
 def forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Ctrl-C reaches the program by itself; what is sent to us alone is handed on."""
-
-    def forward(number: int, frame: object) -> None:
-        # Not by its send_signal, which looks whether the program has ended, and so might be told of
-        # a stop that is for its tracer.
-        if process.returncode is None:
-            os.kill(process.pid, number)
-
-    before = {signal.SIGINT: signal.signal(signal.SIGINT, lambda number, frame: None)}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if not is_kept_off(number):
-            before[number] = signal.signal(number, forward)
+    """What is sent to us alone is handed on."""
+    heard = [number for number in _ENDING if not is_kept_off(number)]
+    before = {
+        number: signal.signal(number, lambda number, frame: hand_on(process, number))
+        for number in heard
+    }
     try:
         yield
     finally:

@@ -194,6 +194,8 @@ def _bare_row(target: Document, levels: Sequence[str]) -> Row:
 def _phase(target: Document) -> str:
     if not target["alive"]:
         return "ended"
+    if not target.get("attached", True):
+        return "let go"
     if target["idle"]:
         return "idle"
     return UNKNOWN if target["phase"] is None else str(target["phase"])

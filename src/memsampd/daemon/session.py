@@ -68,7 +68,7 @@ class Session:
         self._target = parts.target
         self._target_cpu = parts.target_cpu_at_start
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
-        self._is_alive = True
+        self._is_alive, self._is_let_go = True, False
         self._is_over = False  # and the last state was shown
         self._lock = threading.RLock()  # of a turn, and of what follows from it
         self._stop = Stop()
@@ -143,6 +143,7 @@ class Session:
         self._parts.tracer.close()
         if self._parts.watchpoints is not None:
             self._parts.watchpoints.close()
+        self._is_let_go = observed_no_more and self._parts.handle.alive()
         self._is_alive = self._is_alive and not observed_no_more
         with self._lock:
             *earlier, last = self._turns()
@@ -322,7 +323,13 @@ class Session:
         """
         if self._snapshot is not None:
             return self._snapshot
-        state = present_state(self._parts, self._target, is_alive=self._is_alive, only=only)
+        state = present_state(
+            self._parts,
+            self._target,
+            is_alive=self._is_alive,
+            is_let_go=self._is_let_go,
+            only=only,
+        )
         if only is None:
             self._snapshot = state
         return state

@@ -77,6 +77,7 @@ def present_state(
     target: TargetInfo,
     *,
     is_alive: bool,
+    is_let_go: bool = False,
     only: Collection[int] | None = None,
 ) -> Snapshot:
     """The state of a session.
@@ -85,6 +86,7 @@ def present_state(
         parts: what it is composed of now.
         target: who it is now.
         is_alive: whether it is observed still.
+        is_let_go: it is not, though it has not ended.
         only: of its estimate, these phases are enough; None: all are wanted.
     """
     pipeline = parts.pipeline
@@ -115,4 +117,5 @@ def present_state(
         store_drops=counts.store_drops,
         watches=counts.watches,
         addresses=counts.addresses,
+        is_let_go=is_let_go,
     )

@@ -53,7 +53,7 @@ def target_document(snapshot: Snapshot) -> Document:
     return {
         **_head(snapshot),
         **msgspec.to_builtins(snapshot.target),
-        "alive": snapshot.alive,
+        "alive": snapshot.lives,
         "idle": is_idle(snapshot),
         "idle_seconds": snapshot.idle_seconds,
         "backend": dict(snapshot.backend),

@@ -28,7 +28,7 @@ class MetricsServer:
         any_port: take a free port where the one of ``listen`` is in use.
 
     Attributes:
-        host: address that it listens on.
+        host: address that it listens on, as the user called it.
         port: port that it listens on.
 
     Raises:
@@ -86,4 +86,5 @@ class MetricsServer:
         from memsampd.exporters.rendered import RenderedMetrics
         from memsampd.exporters.serving import RequestServer
 
-        return RequestServer(self._socket, RenderedMetrics(self._make_text, self._version))
+        metrics = RenderedMetrics(self._make_text, self._version)
+        return RequestServer(self._socket, metrics, self.host)

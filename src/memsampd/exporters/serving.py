@@ -49,19 +49,20 @@ class RequestServer(ThreadingWSGIServer):
     Args:
         listening: the socket, which stays its maker's.
         metrics: what /metrics shows.
+        called: what the user called the address.
     """
 
     timeout = _GONE_SECONDS
     daemon_threads = False  # whoever is being answered at the end gets the answer
 
-    def __init__(self, listening: socket.socket, metrics: RenderedMetrics) -> None:
+    def __init__(self, listening: socket.socket, metrics: RenderedMetrics, called: str) -> None:
         host, port, *_ = listening.getsockname()
         super().__init__((host, port), _SilentHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
         self.server_name, self.server_port = host, port
         self.setup_environ()
-        self.set_app(_application(metrics, host))
+        self.set_app(_application(metrics, host, called))
         self._lock = threading.Lock()
         self._open: dict[socket.socket, float] = {}  # since when, the oldest first
 
@@ -120,10 +121,12 @@ class _SilentHandler(WSGIRequestHandler):
         return io.StringIO()
 
 
-def _application(metrics: RenderedMetrics, host: str) -> Callable[..., Iterable[bytes]]:
+def _application(
+    metrics: RenderedMetrics, address: str, name: str
+) -> Callable[..., Iterable[bytes]]:
     def application(environ: dict[str, Any], start_response: _Respond) -> Iterable[bytes]:
         path, called = environ["PATH_INFO"], environ.get("HTTP_HOST", "")
-        if not may_be_asked_as(called, host):
+        if not may_be_asked_as(called, address, name):
             start_response("421 Misdirected Request", [("Content-Type", _PLAIN)])
             cause = f"this server is not called {host_of(called)!r}"
             return [f"{cause}: ask for localhost or 127.0.0.1\n".encode()]

@@ -171,6 +171,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         store_drops: phases of which what was stored did not hold any more, so far.
         watches: lines that were watched, so far.
         addresses: what became of accesses that a PMU sampled; all 0 where none does.
+        is_let_go: it is not observed any more though it has not ended.
     """
 
     target: TargetInfo
@@ -197,6 +198,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     store_drops: int = 0
     watches: int = 0
     addresses: AddressTally = AddressTally()
+    is_let_go: bool = False
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process has not ended, observed or not."""
+        return self.alive or self.is_let_go
 
     def refused(self) -> list[str]:
         """Say what was refused, how often, why, and what can be done about it; a line a reason."""

@@ -27,18 +27,19 @@ _MEDIA_TYPES = {
 }
 
 
-def make_application(state: State, host: str) -> ASGIApp:
+def make_application(state: State, address: str, called: str) -> ASGIApp:
     """Return the application.
 
     Args:
         state: what it shows.
-        host: address that is listened on.
+        address: that is listened on.
+        called: what the user called it.
     """
     app = Starlette(
         routes=[*api_routes(state), _metrics(state), *_page()],
         exception_handlers={HTTPException: explain, 500: explain},
     )
-    return Guard(app, host)
+    return Guard(app, address, called)
 
 
 def _metrics(state: State) -> Route:

@@ -65,12 +65,13 @@ class Guard:
 
     Args:
         application: what it guards.
-        host: address that is listened on.
+        address: that is listened on.
+        called: what the user called it.
     """
 
-    def __init__(self, application: ASGIApp, host: str) -> None:
+    def __init__(self, application: ASGIApp, address: str, called: str) -> None:
         self._application = application
-        self._host = host
+        self._address, self._called = address, called
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -84,7 +85,7 @@ class Guard:
 
         if scope["type"] == "http":
             header = Headers(scope=scope).get("host", "")
-            if not may_be_asked_as(header, self._host):
+            if not may_be_asked_as(header, self._address, self._called):
                 answer = refusal(
                     421,
                     f"this server is not called {host_of(header)!r}",

@@ -63,16 +63,17 @@ class _Outbox:
         self._has_reader = False
 
     def put(self, name: str, message: Message) -> None:
-        is_over = isinstance(message, Snapshot) and not message.alive
+        over = message if isinstance(message, Snapshot) and not message.alive else None
         with self._lock:
-            if is_over:
+            if over is not None:
                 self._latest.pop(name, None)
                 self._latest.pop(_PAST + name, None)
             else:
                 self._latest[name] = message
             if self._has_reader:
-                is_long = is_over and len(self._waiting) >= _MOST_WAITING
-                self._waiting[name] = Detached(name) if is_long else message
+                if over is not None and len(self._waiting) >= _MOST_WAITING:
+                    message = Detached(name, over.is_let_go)
+                self._waiting[name] = message
 
     def take(self) -> Message | None:
         with self._lock:
@@ -132,7 +133,7 @@ class WebProcess:
         kept_seconds: for so long the metrics of a target that ended wait for a reader.
 
     Attributes:
-        host: address that it listens on.
+        host: address that it listens on, as the user called it.
         port: port that it listens on.
 
     Raises:

@@ -26,14 +26,17 @@ def main(words: list[str]) -> None:
     """Serve until the pipe ends.
 
     Args:
-        words: descriptors of the pipe and of the listening socket, pid of the parent, the host
-            that is listened on, for how many seconds metrics of a target that ended are kept.
+        words: descriptors of the pipe and of the listening socket, pid of the parent, what the user
+            called the address that is listened on, for how many seconds metrics of a target that
+            ended are kept.
     """
     Path("/proc/self/comm").write_text(f"{HELPER_PREFIX}web")
-    pipe, listening, parent_pid = (int(word) for word in words[:3])
+    pipe, parent_pid = int(words[0]), int(words[2])
+    listening = socket.socket(fileno=int(words[1]))
+    address: str = listening.getsockname()[0]
     state = State(kept_seconds=float(words[4]))
     config = uvicorn.Config(
-        make_application(state, words[3]),
+        make_application(state, address, words[3]),
         loop="asyncio",
         http=PromptProtocol,
         ws="none",
@@ -51,7 +54,7 @@ def main(words: list[str]) -> None:
     asyncio.run(_serve(uvicorn.Server(config), state, pipe, listening))
 
 
-async def _serve(server: uvicorn.Server, state: State, pipe: int, listening: int) -> None:
+async def _serve(server: uvicorn.Server, state: State, pipe: int, listening: socket.socket) -> None:
     frames, loop = FrameReader(), asyncio.get_running_loop()
     os.set_blocking(pipe, False)
 
@@ -64,7 +67,7 @@ async def _serve(server: uvicorn.Server, state: State, pipe: int, listening: int
             state.receive(message)
 
     loop.add_reader(pipe, read)
-    await server.serve(sockets=[socket.socket(fileno=listening)])
+    await server.serve(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ class State:
     def receive(self, message: Message) -> None:
         """Learn something."""
         if isinstance(message, Detached):
-            self._let_go(message.target)
+            self._let_go(message.target, is_let_go=message.is_let_go)
         elif isinstance(message, NodeStatus):
             self.node = message
             self.prometheus.publish_node(message)
@@ -134,16 +134,17 @@ class State:
         if snapshot.phase is not None and snapshot.phase != before:
             self._tell("phase", snapshot, phase=snapshot.phase, previous_phase=before)
         if not snapshot.alive:
-            self._let_go(id)
+            self._let_go(id, is_let_go=snapshot.is_let_go)
 
-    def _let_go(self, id: str) -> None:
+    def _let_go(self, id: str, *, is_let_go: bool) -> None:
         self._pasts.pop(id, None)
         observed = self.targets.get(id)
         if observed is None or not observed.attached:
             return
         observed.attached = False
-        self.prometheus.publish(replace(observed.snapshot, alive=False))
-        self._tell("end", observed.snapshot, alive=observed.snapshot.alive)
+        observed.snapshot = replace(observed.snapshot, alive=False, is_let_go=is_let_go)
+        self.prometheus.publish(observed.snapshot)
+        self._tell("end", observed.snapshot, alive=observed.snapshot.lives)
         self.targets[id] = self.targets.pop(id)  # those that ended stand in this order
         ended = [each for each, other in self.targets.items() if not other.attached]
         for old in ended[:-KEPT_ENDED]:

@@ -20,13 +20,15 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Detached:
-    """A target that is observed no longer, though it may live.
+    """A target that is observed no longer.
 
     Attributes:
         target: its name, see :func:`~memsampd.exporters.documents.target_id`.
+        is_let_go: it has not ended.
     """
 
     target: str
+    is_let_go: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,9 @@ def test_the_table_fits_into_80_columns() -> None:
 def test_idle_and_ended_targets_say_so() -> None:
     _, rows = shown(BUSY, IDLE, ENDED)
     assert [row.cells[2] for row in rows] == ["1", "idle", "ended"]
+    let_go = {**target_document(replace(ENDED, is_let_go=True)), "attached": False}
+    (row,) = rows_of([let_go], [], History(), now=False)
+    assert row.cells[2] == "let go"
 
 
 def test_a_target_that_is_not_observed_says_why() -> None:

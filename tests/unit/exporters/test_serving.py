@@ -49,6 +49,14 @@ def test_foreign_names_are_refused(server: MetricsServer) -> None:
     assert answered(server, "rebound.example") == 421
 
 
+def test_it_may_be_called_as_its_user_called_it_and_not_otherwise() -> None:
+    """By whatever name a loopback address has; this one is understood everywhere."""
+    with contextlib.closing(MetricsServer(text, "127.1:0")) as server:
+        assert answered(server, f"127.1:{server.port}") == 200
+        assert answered(server, "localhost") == 200
+        assert answered(server, "rebound.example") == 421
+
+
 def test_of_too_many_connections_the_oldest_is_closed(
     server: MetricsServer, connect: Callable[[], socket.socket]
 ) -> None:

@@ -17,7 +17,7 @@ from memsampd.web.state import State
 
 async def ask_events(state: State, clients: int) -> Counter[int]:
     """Have so many ask for events at the same moment; returns how often each status came."""
-    application = make_application(state, "127.0.0.1")
+    application = make_application(state, "127.0.0.1", "127.0.0.1")
     statuses: Counter[int] = Counter()
     answered, away = asyncio.Event(), asyncio.Event()
 
@@ -71,7 +71,7 @@ async def health(state: State) -> tuple[int, dict[str, object]]:
     scope: dict[str, object]
     scope = {"type": "http", "method": "GET", "path": "/healthz", "query_string": b""}
     scope |= {"headers": [(b"host", b"localhost")], "root_path": "", "asgi": {}}
-    await make_application(state, "127.0.0.1")(scope, receive, send)
+    await make_application(state, "127.0.0.1", "127.0.0.1")(scope, receive, send)
     body = b"".join(message.get("body", b"") for message in answer)
     return answer[0]["status"], json.loads(body)
 

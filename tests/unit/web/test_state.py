@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from invented import make_snapshot
 from msgspec.structs import replace
 
-from memsampd.exporters.documents import target_id
+from memsampd.exporters.documents import target_document, target_id
 from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.state import KEPT_ENDED, KEPT_EVENTS, State
@@ -59,8 +60,24 @@ def test_a_target_that_is_let_go_of_is_kept_but_has_no_series() -> None:
     assert b'memsampd_target_up{command="sqlite3",pid="4242"} 0' in last
     assert b'pid="4242"' not in state.prometheus.text(open_metrics=False)
     assert not state.targets["4242-99"].attached
-    assert state.targets["4242-99"].snapshot.alive
+    assert state.targets["4242-99"].snapshot.lives
     assert kinds(state) == ["target", "phase", "end"]
+
+
+@pytest.mark.parametrize("lives", [False, True])
+@pytest.mark.parametrize("is_told_at_length", [False, True])
+def test_what_has_ended_and_what_is_let_go_of_are_told_apart(
+    lives: bool, is_told_at_length: bool
+) -> None:
+    state, last = State(), replace(make_snapshot(alive=False), is_let_go=lives)
+    state.receive(make_snapshot())
+    state.receive(last if is_told_at_length else Detached("4242-99", is_let_go=lives))
+    observed, (*_, end) = state.targets["4242-99"], state.events_after(0)
+    assert not observed.attached
+    assert target_document(observed.snapshot)["alive"] is lives
+    assert (end.kind, end.document["alive"]) == ("end", lives)
+    assert b'pid="4242"} 0' in generate_latest(state.prometheus.registry)
+    assert b'pid="4242"' not in generate_latest(state.prometheus.registry)
 
 
 def test_a_target_that_is_attached_again_has_its_history_and_series_again() -> None:

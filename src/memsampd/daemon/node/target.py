@@ -231,9 +231,12 @@ class Target:
         with logged_only(f"letting process {self.key.pid} go"):
             self._attachment.close()
         if shown is not None:
+            last = msgspec.structs.replace(
+                shown, alive=False, is_let_go=self._attachment.is_there()
+            )
             for exporter in self._common.exporters:
                 with logged_only(f"the end of process {self.key.pid} in an exporter"):
-                    exporter.publish(msgspec.structs.replace(shown, alive=False))
+                    exporter.publish(last)
 
     # -- turns ---------------------------------------------------------------------------------
 
