@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from memsampd.cost import BurstCost
+
 
 class MemsampdError(Exception):
     """A failure that is reported to the user in one line.
@@ -51,12 +53,12 @@ class CaptureError(MemsampdError):
         reason: short, stable name for counting ("not-running", "lost", ...).
         cause: what went wrong.
         remedy: what can be done about it.
-        stop_seconds: how long the target was stopped in vain.
+        cost: what trying cost.
     """
 
     def __init__(
-        self, reason: str, cause: str, remedy: str = "", stop_seconds: float = 0.0
+        self, reason: str, cause: str, remedy: str = "", cost: BurstCost | None = None
     ) -> None:
         super().__init__(cause, remedy)
         self.reason = reason
-        self.stop_seconds = stop_seconds
+        self.cost = cost or BurstCost()

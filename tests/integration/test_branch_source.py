@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -452,6 +453,63 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     os.waitpid(child, 0)
     assert answer.startswith("read; a ring buffer for samples cannot be mapped")
     assert "perf_event_mlock_kb" in answer
+
+
+def _spin_in_threads(told: int, threads: int) -> None:
+    """A thread, and once it is told so many, that use CPU time by turns."""
+
+    def spin() -> None:
+        while True:
+            pass
+
+    os.read(told, 1)
+    for _ in range(threads - 1):
+        threading.Thread(target=spin, daemon=True).start()
+    spin()
+
+
+def _sampled_threads(threads: int) -> str:
+    """As an ordinary user, sample a process that comes to have so many threads."""
+    told, tell = os.pipe()
+    os.setgid(65534)
+    os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(int(PATIENCE_SECONDS))
+        _spin_in_threads(told, threads)
+    try:
+        options = SamplerOptions(pid, 1_000_000, 1600, 1 << 18, False, Path("/proc"))
+        with closing(PerThreadRings(options, "")) as rings:
+            os.write(tell, b".")
+            sampled: set[int] = set()
+            while len(sampled) < threads:
+                rings.wait(0.1)
+                sampled |= set(rings.drain().samples["tid"].tolist())
+            return f"all, {len(rings.notes)} note, {rings.ring_bytes < 1 << 18}"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_threads_that_begin_later_have_smaller_rings_if_need_be() -> None:
+    limit_kib = int(Path("/proc/sys/kernel/perf_event_mlock_kb").read_text()) * len(online_cpus())
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(int(PATIENCE_SECONDS))
+        try:  # one more than has room
+            answer = _sampled_threads(limit_kib // (256 + 4) + 1)
+        except BaseException as error:
+            answer = repr(error)
+        os.write(writing, answer.encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    assert answer == "all, 1 note, True"
 
 
 @pytest.mark.parametrize("most_files", [None, 1])

@@ -162,7 +162,7 @@ def test_a_replica_that_is_killed_in_a_burst_is_lost(program: tuple[Path, int]) 
             patiently(lambda: source.capture(BurstRequest(target.pid, LONG, 60.0)))
         killer.join()
         assert caught.value.reason == "lost"
-        assert caught.value.stop_seconds > 0
+        assert caught.value.cost.stop_seconds > 0
         assert wait_until_clean(target.pid) == []
         assert burst_of(source, target.pid).instructions > 0
         assert target.poll() is None

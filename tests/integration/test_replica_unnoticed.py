@@ -960,6 +960,7 @@ def test_a_sleeper_is_refused(tmp_path: Path) -> None:
         with closing(ReplicaSource(process.pid)) as source, pytest.raises(CaptureError) as caught:
             source.capture(BurstRequest(process.pid, 100))
     assert caught.value.reason == "not-running"
+    assert caught.value.cost.replica_cpu_seconds > 0  # it was started
 
 
 def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:

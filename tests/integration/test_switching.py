@@ -183,6 +183,31 @@ def test_threads_born_meanwhile_are_sampled(program: Path, most_files: int | Non
         assert born in {tid for part in parts for tid in part.tid.tolist()}
 
 
+@pytest.mark.parametrize("layout", ["a ring a CPU", "a ring a thread"])
+def test_where_descriptors_do_not_suffice_others_are_sampled_each_time(
+    program: Path, layout: str
+) -> None:
+    cpus = len(online_cpus())
+    most_files = 3 * cpus if layout == "a ring a CPU" else 2
+    before = len(descriptors())
+    with switching(program) as process, thinned(process.pid, 1 / 4, most_files) as source:
+        before += 2  # its input and output
+        known = set(list_threads(process.pid))
+        tell(process, "tttttt")
+        while len(born := set(list_threads(process.pid)) - known) < 6:
+            time.sleep(0.01)
+        opened = set[int]()
+
+        def are_all_sampled(more: list[BranchSamples]) -> bool:
+            opened.add(len(descriptors()))
+            return born <= {tid for part in more for tid in part.tid.tolist()}
+
+        read_until(source, are_all_sampled)
+        assert "descriptors" in source.notes[-1]
+        # The process is held on to, and looked at.
+        assert max(opened) <= before + most_files + 4
+
+
 def test_all_is_as_it_was_when_there_are_few_switches_again(program: Path) -> None:
     with switching(program) as process, TaskClockSource(process.pid) as source:
         opened = len(descriptors())

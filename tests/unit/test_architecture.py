@@ -17,6 +17,7 @@ PACKAGE = SOURCE / "memsampd"
 
 # A module may import what stands on its own line or above it. The longest prefix counts.
 LAYERS = (
+    ("memsampd.cost",),
     ("memsampd.errors", "memsampd.names", "memsampd.closing", "memsampd._core"),
     ("memsampd.machines",),
     ("memsampd.sampler",),

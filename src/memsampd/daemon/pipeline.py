@@ -352,7 +352,7 @@ class Pipeline:
             self.counts.add_error(error.reason, str(error))
         window = self.program.window
         self.parts.planner.refused(order, error, window.index if window else 0)
-        if self.phase is not None and error.stop_seconds:
+        if self.phase is not None and error.cost.target_seconds:
             self.parts.schedule.record(self.phase, 0)
 
     def _take_bursts(self) -> None:

@@ -113,7 +113,7 @@ class CaptureResult(msgspec.Struct, frozen=True):
         """What it cost, in vain or not."""
         if self.counted is not None:
             return self.counted.burst.cost
-        return BurstCost(stop_seconds=self.error.stop_seconds if self.error is not None else 0.0)
+        return self.error.cost if self.error is not None else BurstCost()
 
 
 def _counted(burst: Burst, counter: _core.ReuseCounter) -> CountedBurst:
@@ -251,14 +251,14 @@ class TracerThread:
     def _take(self, source: AccessSource, order: CaptureOrder) -> CountedBurst:
         self._closing.wait(order.delay_seconds)
         give_up = time.monotonic() + order.patience_seconds
-        wasted_seconds, tries = 0.0, 0
+        wasted, tries = BurstCost(), 0
         while True:
             tries += 1
             try:
                 tid = self._running_thread(order, give_up - time.monotonic())
-                return self._observe(source, order, tid, wasted_seconds)
+                return self._observe(source, order, tid, wasted)
             except CaptureError as error:
-                wasted_seconds = error.stop_seconds = error.stop_seconds + wasted_seconds
+                wasted = error.cost = error.cost + wasted
                 is_over = tries == _TRIES or time.monotonic() >= give_up
                 if error.reason != "not-running" or is_over:
                     raise
@@ -288,7 +288,7 @@ class TracerThread:
         return tid
 
     def _observe(
-        self, source: AccessSource, order: CaptureOrder, tid: int, wasted_seconds: float
+        self, source: AccessSource, order: CaptureOrder, tid: int, wasted: BurstCost
     ) -> CountedBurst:
         request = BurstRequest(
             tid,
@@ -307,9 +307,9 @@ class TracerThread:
         try:
             burst = source.count_lines(request, self._line_bytes, self._counter)
         except CaptureError as error:
-            error.stop_seconds += _sampling_seconds(order, close)
+            error.cost += BurstCost(hit_seconds=_sampling_seconds(order, close))
             raise
-        cost = BurstCost(stop_seconds=wasted_seconds, hit_seconds=_sampling_seconds(order, close))
+        cost = wasted + BurstCost(hit_seconds=_sampling_seconds(order, close))
         burst = replace(burst, cost=burst.cost + cost)
         counted = replace(_counted(burst, self._counter), close_samples=close)
         counted = self._with_open_lines(counted, source, order)

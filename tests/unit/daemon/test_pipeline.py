@@ -384,7 +384,7 @@ def test_bursts_wait_for_own_cpu_time_and_windows_do_not() -> None:
 
 
 def test_what_the_next_window_will_not_change_is_asked_ever_more_rarely() -> None:
-    refusal = CaptureError("forbidden", "the kernel refuses", "see doctor", stop_seconds=0.001)
+    refusal = CaptureError("forbidden", "the kernel refuses", "see doctor", BurstCost(0.001))
     world = World(lambda order: refusal)
     world.run()
     assert 4 <= len(world.orders) <= 8  # after 1, 2, 4, ... windows

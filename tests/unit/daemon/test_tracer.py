@@ -185,8 +185,11 @@ def test_open_lines_are_told_where_they_are_asked_for() -> None:
         assert line.touched == 1
 
 
+REFUSED = BurstCost(stop_seconds=0.25, stops=1, replica_cpu_seconds=0.125)
+
+
 def asleep_again() -> CaptureError:
-    return CaptureError("not-running", "it sleeps", stop_seconds=0.25)
+    return CaptureError("not-running", "it sleeps", cost=REFUSED)
 
 
 def test_a_thread_that_sleeps_again_is_waited_for_once_more() -> None:
@@ -194,6 +197,7 @@ def test_a_thread_that_sleeps_again_is_waited_for_once_more() -> None:
         result = result_of(tracer, replace(ORDER, patience_seconds=1000.0))
     assert result.counted is not None
     assert result.cost.stop_seconds == COST.stop_seconds + 0.5
+    assert result.cost.replica_cpu_seconds == COST.replica_cpu_seconds + 0.25
 
 
 def test_tries_have_an_end() -> None:
@@ -203,14 +207,15 @@ def test_tries_have_an_end() -> None:
     assert result.error is not None
     assert result.error.reason == "not-running"
     assert result.cost.stop_seconds == 0.25 * len(source.requests)
+    assert result.cost.replica_cpu_seconds == 0.125 * len(source.requests)
 
 
 def test_a_refusal_has_its_cost() -> None:
-    refusal = CaptureError("not-running", "it sleeps", stop_seconds=0.25)
+    refusal = CaptureError("not-running", "it sleeps", cost=REFUSED)
     with tracer_of(Scripted(refusal)) as tracer:
         result = result_of(tracer)
     assert (result.counted, result.error) == (None, refusal)
-    assert result.cost == BurstCost(stop_seconds=0.25)
+    assert result.cost == REFUSED
 
 
 def test_whatever_goes_wrong_is_told_and_the_thread_lives_on() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pwd
 import re
@@ -18,6 +19,7 @@ from memsampd.sampler.process.status import read_status
 
 # A command line or a cgroup may change without notice; they are read again after so many scans.
 _READ_AGAIN_SCANS = 12
+_UNKNOWN_USER_SECONDS = 60.0  # until one without a name is asked for again
 _COMMAND_LINE_BYTES = 4096  # that are looked at
 _COMMAND_BYTES = 15  # what the kernel keeps of a short name
 
@@ -245,6 +247,7 @@ class ProcessReader:
         self._known: dict[int, _Known] = {}
         self._scanned_seconds: float | None = None
         self._users: dict[int, str] = {}
+        self._unknown_until: dict[int, float] = {}
 
     def scan(self) -> list[ProcessFacts]:
         """Read all processes; kernel threads, the dead and what an exec is making are left out.
@@ -300,12 +303,12 @@ class ProcessReader:
         )
 
     def _user(self, uid: int) -> str:
-        if uid not in self._users:
+        if uid not in self._users and self._now() >= self._unknown_until.get(uid, -math.inf):
             try:
                 self._users[uid] = pwd.getpwuid(uid).pw_name
-            except KeyError:
-                self._users[uid] = str(uid)
-        return self._users[uid]
+            except KeyError:  # or who knows it cannot be asked now
+                self._unknown_until[uid] = self._now() + _UNKNOWN_USER_SECONDS
+        return self._users.get(uid, str(uid))
 
 
 def _read_command_line(path: Path) -> str:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +31,7 @@ from memsampd.daemon.store.tables import (
     save,
     save_past,
 )
+from memsampd.daemon.store.worker import Worker
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -38,6 +39,7 @@ T = TypeVar("T")
 _MOST_WAITING = 64  # writes: a disk that hangs is not to fill the memory
 _PATIENCE_SECONDS = 5.0
 _PAST_PATIENCE_SECONDS = 1.0  # it is asked for when a profile has been read
+_CLOSE_SECONDS = 10.0
 _AGAIN_SECONDS = 300.0  # after a failure that may pass
 _LEAST_BYTES = 1 << 20
 
@@ -72,7 +74,9 @@ class ProfileStore:
         self._now = now
         self._connection: sqlite3.Connection | None = None
         self._again_seconds = -float("inf")
-        self._worker = ThreadPoolExecutor(1, "store")
+        self._worker = Worker()
+        self._answers: Future[int] = Future()  # done unless the disk hangs
+        self._answers.set_result(0)
         self._room = threading.BoundedSemaphore(_MOST_WAITING)
 
     # -- for others ----------------------------------------------------------------------------
@@ -87,13 +91,9 @@ class ProfileStore:
         Returns:
             None if there is none.
         """
-        asked = self._worker.submit(self._try, lambda file: find(file, key, bins))
-        try:
-            return asked.result(_PATIENCE_SECONDS)
-        except TimeoutError:
-            asked.cancel()
-            logger.warning("%s takes too long to be read: nothing is known again", self._path)
-            return None
+        return self._read(
+            lambda file: find(file, key, bins), _PATIENCE_SECONDS, "nothing is known again"
+        )
 
     def save(self, key: ProgramKey, profile: Profile, saved_unix_seconds: float) -> None:
         """Keep a profile in place of what was known of the program; soon, and if it can be done."""
@@ -105,12 +105,23 @@ class ProfileStore:
         Returns:
             When the profile was written whose phases it names, and the past; None: there is none.
         """
-        asked = self._worker.submit(self._try, lambda file: find_past(file, key))
+        return self._read(
+            lambda file: find_past(file, key), _PAST_PATIENCE_SECONDS, "what was seen is not known"
+        )
+
+    def _read(
+        self, what: Callable[[sqlite3.Connection], T | None], seconds: float, loss: str
+    ) -> T | None:
+        """Read something; None at once while the disk hangs, after so long if it begins to."""
+        if not self._answers.done():
+            return None
+        asked = self._worker.submit(self._try, what)
         try:
-            return asked.result(_PAST_PATIENCE_SECONDS)
+            return asked.result(seconds)
         except TimeoutError:
             asked.cancel()
-            logger.warning("%s takes too long to be read: what was seen is not known", self._path)
+            self._answers = self._worker.submit(int)
+            logger.warning("%s takes too long to be read: %s", self._path, loss)
             return None
 
     def save_past(
@@ -146,10 +157,14 @@ class ProfileStore:
         return self._worker.submit(self._try, lambda file: forget(file, ids)).result() or 0
 
     def close(self) -> None:
-        """Write what is to be written, and let go of the file; may be called twice."""
+        """Write what is to be written, if that can be done, and let go of the file.
+
+        May be called twice.
+        """
         with suppress(RuntimeError):  # it was closed before
             self._worker.submit(self._close)
-        self._worker.shutdown()
+        if not self._worker.close(_CLOSE_SECONDS):
+            logger.warning("%s takes too long: what was learned last is not kept", self._path)
 
     # -- in the thread -------------------------------------------------------------------------
 

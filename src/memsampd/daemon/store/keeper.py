@@ -208,7 +208,7 @@ class ProfileKeeper:
             except (ValueError, RecursionError) as error:
                 logger.warning("a burst in the store cannot be used: %s", error)
                 continue
-            usable.append(replace(stored, code=code_set(record)))
+            usable.append(replace(stored, code=code_set(record), is_old=True))
             age_seconds = max(now_seconds - stored.taken_unix_seconds, 0.0)
             records.append(
                 msgspec.structs.replace(record, phase=stored.phase, time_seconds=-age_seconds)
@@ -272,9 +272,7 @@ class ProfileKeeper:
     def _drop(self, program: _Program, phase: int) -> None:
         """Forget what was kept of a phase before the attach."""
         program.bursts = tuple(
-            each
-            for each in program.bursts
-            if each.phase != phase or each.taken_unix_seconds >= self._started_unix_seconds
+            each for each in program.bursts if each.phase != phase or not each.is_old
         )
         program.is_changed = True
 

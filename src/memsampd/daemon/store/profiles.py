@@ -43,6 +43,7 @@ class StoredBurst:
         accesses: in it.
         frame: the burst, see :func:`pack_burst`.
         code: which code it ran: a bit for each bin of its branch vector, see :func:`code_set`.
+        is_old: it is from before the attach; clocks cannot tell, they go back at times.
     """
 
     phase: int
@@ -50,6 +51,7 @@ class StoredBurst:
     accesses: int
     frame: bytes
     code: int = 0
+    is_old: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import select
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
 
 from memsampd import _core
-from memsampd.errors import CapabilityError, TargetError
-from memsampd.sampler.perf.groups import SamplerOptions, close_all
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
+from memsampd.sampler.perf.groups import (
+    SamplerOptions,
+    allow_open_files,
+    close_all,
+    files_left,
+)
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import (
     Drained,
@@ -50,6 +56,8 @@ class PerCpuRings:
         self._opened: set[int] = set()
         self._inherited: set[int] = set()
         self._early: list[Drained] = []  # taken while opening
+        self._rng = random.Random(options.seed)
+        self._asked_threads = self._most_threads = 0  # for so many there are descriptors
         try:
             self._open_all()
             if not any(self._groups.values()):
@@ -76,6 +84,26 @@ class PerCpuRings:
                 self._open_thread(tid)
                 self._opened.add(tid)
 
+    def _open_some(self) -> None:
+        """Open events of threads chosen at random: there are no descriptors for all of them."""
+        self._opened.clear()
+        self._inherited.clear()
+        threads = list_threads(self._options.pid, self._options.proc)
+        for tid in self._rng.sample(threads, min(self._most_threads, len(threads))):
+            self._open_thread(tid)
+        raise CapabilityError("there are not enough descriptors: each time others are chosen")
+
+    def _affordable(self, threads: int) -> int:
+        """Of so many threads, how many can be sampled at once; the limit is raised for them."""
+        options = self._options
+        files = options.files_of_a_thread * len(self._cpus)
+        room = files_left()
+        if options.most_files is not None:
+            room = min(room, options.most_files - len(self._rings))
+        most = int(max(min(threads * files, room), 0) // files)
+        allow_open_files(most * files)
+        return most
+
     def _learn_inherited(self) -> None:
         # A new thread is listed a moment before the kernel writes its record.
         select.poll().poll(2)
@@ -93,17 +121,21 @@ class PerCpuRings:
                 if error.errno == errno.ENODEV:
                     self._cpus.remove(cpu)  # offline
                     continue
-                raise explain_refusal(
-                    error, f"sampling process {self._options.pid}", self._options.proc
-                ) from error
+                raise self._explained(error) from error
             self._groups[cpu] += groups
             if cpu not in self._rings:
                 self._rings[cpu] = self._new_ring(cpu)
             for sampled, *_ in groups:
                 fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, self._rings[cpu][0])
 
+    def _explained(self, error: OSError) -> MemsampdError:
+        return explain_refusal(error, f"sampling process {self._options.pid}", self._options.proc)
+
     def _new_ring(self, cpu: int) -> tuple[int, _core.PerfRing]:
-        event = self._options.open_idle(threading.get_native_id(), cpu)
+        try:
+            event = self._options.open_idle(threading.get_native_id(), cpu)
+        except OSError as error:
+            raise self._explained(error) from error
         try:
             return event, map_ring(event, self._options)
         except CapabilityError:
@@ -169,7 +201,12 @@ class PerCpuRings:
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
+        threads = len(list_threads(self._options.pid, self._options.proc))
         try:
+            if threads != self._asked_threads:  # it takes too long to be asked each time
+                self._asked_threads, self._most_threads = threads, self._affordable(threads)
+            if threads > self._most_threads:
+                self._open_some()
             self._open_all()
         except (CapabilityError, TargetError) as error:
             note_unsampled(self, error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import resource
 from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.errors import CapabilityError
@@ -43,6 +45,7 @@ class SamplerOptions(msgspec.Struct, frozen=True):
         groups: events on each thread.
         fields: what is in a sample besides the instruction, the thread and the time: SAMPLE_
             constants of the core.
+        seed: of the choice among threads where not all can be sampled.
     """
 
     pid: int
@@ -54,11 +57,18 @@ class SamplerOptions(msgspec.Struct, frozen=True):
     most_files: int | None = None
     groups: tuple[EventGroup, ...] = (EventGroup(),)
     fields: int = _core.SAMPLE_REGISTERS
+    seed: int = 0
 
     @property
     def files_of_a_thread(self) -> int:
         """Descriptors that a thread needs on one CPU, at most."""
         return sum(1 + len(group.counted) for group in self.groups)
+
+    def halved(self) -> SamplerOptions:
+        """The same with rings half as large."""
+        ring_bytes = self.ring_bytes // 2
+        wakeup_bytes = min(self.wakeup_bytes, ring_bytes // 2)
+        return replace(self, ring_bytes=ring_bytes, wakeup_bytes=wakeup_bytes)
 
     def open_groups(self, tid: int, cpu: int, inherit: int) -> list[tuple[int, ...]]:
         """Open the events of a thread on a CPU, or on all (-1).
@@ -165,11 +175,21 @@ def close_all(groups: Iterable[tuple[int, ...]]) -> None:
             os.close(fd)
 
 
+def files_left() -> float:
+    """How many more files can be opened at most, if others are to have some, too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if hard == resource.RLIM_INFINITY else max(hard - _taken_files(), 0)
+
+
+def _taken_files() -> int:
+    """Those that are open, and what the rest of the process, and new threads, may want."""
+    return len(os.listdir("/proc/self/fd")) + 128
+
+
 def allow_open_files(more: int) -> bool:
     """Raise the soft limit of open files, if needed, so that so many more can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = 128  # what the rest of the process, and threads born meanwhile, may want
-    needed = len(os.listdir("/proc/self/fd")) + more + spare
+    needed = _taken_files() + more
     if hard != resource.RLIM_INFINITY and needed > hard:
         return False
     if soft != resource.RLIM_INFINITY and needed > soft:

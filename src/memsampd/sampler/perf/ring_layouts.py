@@ -11,8 +11,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions, allow_open_files
 from memsampd.sampler.perf.rings import NoRoomForRingError, NotInheritedError, Rings
@@ -35,9 +33,7 @@ def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
         except NoRoomForRingError:
             if options.ring_bytes <= mmap.PAGESIZE:
                 raise
-        ring_bytes = options.ring_bytes // 2
-        wakeup_bytes = min(options.wakeup_bytes, ring_bytes // 2)
-        options = replace(options, ring_bytes=ring_bytes, wakeup_bytes=wakeup_bytes)
+        options = options.halved()
 
 
 def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:

@@ -212,6 +212,7 @@ class TaskClockSource(StreamedBranches):
             most_files=most_files,
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
+            seed=seed,
         )
         stream = SampleStream(self._options, cpus)
         super().__init__(period_seconds, counters, stream, record_bytes)

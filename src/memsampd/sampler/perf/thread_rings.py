@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
+import random
 import select
 import time
 
@@ -11,7 +13,15 @@ from memsampd import _core
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.perf.groups import SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
-from memsampd.sampler.perf.rings import Drained, count, gather, join, map_ring, note_unsampled
+from memsampd.sampler.perf.rings import (
+    Drained,
+    NoRoomForRingError,
+    count,
+    gather,
+    join,
+    map_ring,
+    note_unsampled,
+)
 from memsampd.sampler.process.status import list_threads
 
 # How often new threads are looked for while waiting.
@@ -36,6 +46,7 @@ class PerThreadRings:
         self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
         self._last: list[Drained] = []  # from rings that were closed
         self._is_suspended = False
+        self._rng = random.Random(options.seed)
         try:
             self._find_threads()
         except BaseException:
@@ -45,15 +56,21 @@ class PerThreadRings:
             raise TargetError(f"process {options.pid} is gone")
 
     def _find_threads(self) -> None:
+        options = self._options
         while True:
-            new = set(list_threads(self._options.pid, self._options.proc)) - set(self._threads)
-            opened = [tid for tid in sorted(new) if self._open_thread(tid)]
+            threads = list_threads(options.pid, options.proc)
+            new = chosen = [tid for tid in threads if tid not in self._threads]
+            if options.most_files is not None:
+                room = options.most_files // options.files_of_a_thread - len(self._threads)
+                chosen = new if len(new) <= room else self._rng.sample(new, max(room, 0))
+            opened = [tid for tid in chosen if self._open_thread(tid)]
+            if len(chosen) < len(new):
+                options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
             if not opened:
                 return
 
     def _open_thread(self, tid: int) -> bool:
         options = self._options
-        options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
         try:
             groups = options.open_groups(tid, -1, _core.INHERIT_NOTHING)
         except OSError as error:
@@ -97,6 +114,13 @@ class PerThreadRings:
     def _find_new(self) -> None:
         try:
             self._find_threads()
+        except NoRoomForRingError as error:
+            if self.ring_bytes <= mmap.PAGESIZE:
+                note_unsampled(self, error)
+                return
+            self._options = self._options.halved()
+            self.ring_bytes = self._options.ring_bytes
+            self._find_new()
         except (CapabilityError, TargetError) as error:
             note_unsampled(self, error)
 

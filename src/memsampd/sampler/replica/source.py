@@ -97,6 +97,7 @@ class ReplicaSource:
         self._is_cancelled = self._is_closed = False
         self._last: BurstRequest | None = None  # whose record is still there
         self._rest: _Rest | None = None
+        self._spent = BurstCost()  # and not told yet
         self._knows_code = False
         self._replica = self._make()
 
@@ -203,22 +204,31 @@ class ReplicaSource:
             raise CaptureError("closed", "the access source is closed")
         self._last = self._rest = None
         started = time.thread_time()
+        try:
+            self._rest = self._taken(request, collector)
+        except CaptureError as error:
+            error.cost += self._take_cost(started)
+            raise
+        return self._hand_over_part(self._rest, collector, self._take_cost(started))
+
+    def _take_cost(self, started_seconds: float) -> BurstCost:
+        """What has been spent since this was asked last, and by this thread since then."""
+        spent, self._spent = self._spent, BurstCost()
+        return spent + BurstCost(tracer_cpu_seconds=time.thread_time() - started_seconds)
+
+    def _taken(self, request: BurstRequest, collector: Collector) -> _Rest:
         if self._replica.is_stale():
             self._renew()
-        cost = BurstCost()
         if not self._knows_code:
-            cost += self._learn(request)
+            self._learn(request)
             self._knows_code = True
         company = has_company(self._pid, request.tid, self._proc)
-        taken, more = self._take(request, company)
-        cost += more
+        taken = self._take(request, company)
         self._last = request
         parts = 1
         if collector.counter:
             parts = self._replica.parts(request.max_accesses, bool(request.seek_ips))
-        cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
-        self._rest = _Rest(request, taken, company, parts)
-        return self._hand_over_part(self._rest, collector, cost)
+        return _Rest(request, taken, company, parts)
 
     def _hand_over_part(self, rest: _Rest, collector: Collector, cost: BurstCost) -> Burst:
         """The next part of what was taken, or all of it."""
@@ -274,9 +284,8 @@ class ReplicaSource:
             repeats=repeats,
         )
 
-    def _take(self, request: BurstRequest, company: bool) -> tuple[Taken, BurstCost]:
+    def _take(self, request: BurstRequest, company: bool) -> Taken:
         """A burst; the last of some tries where code was not known before."""
-        cost = BurstCost()
         for _ in range(_COLD_TRIES):
             self._holds.wait(request.max_stop_seconds, lambda: self._is_cancelled)
             with Arrival(request.tid, request.seek_ips) as arrival:
@@ -291,38 +300,31 @@ class ReplicaSource:
                     arrival_seconds=request.seek_seconds,
                     arrival_end=request.seek_end,
                 )
-                cost += taken.cost + BurstCost(hit_seconds=arrival.lost_seconds)
+                self._spent += BurstCost(hit_seconds=arrival.lost_seconds)
             if taken.is_lost:
                 self._renew()
                 if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
                     continue
-                raise CaptureError(
-                    "lost",
-                    f"the replica of process {self._pid} was lost",
-                    stop_seconds=cost.target_seconds,
-                )
+                raise CaptureError("lost", f"the replica of process {self._pid} was lost")
             if taken.status != "ok":
-                raise taken.refusal(self._pid, cost.target_seconds)
+                raise taken.refusal(self._pid)
             if taken.end != "cold" or self._is_cancelled:
                 break
-        return taken, cost
+        return taken
 
-    def _learn(self, request: BurstRequest) -> BurstCost:
+    def _learn(self, request: BurstRequest) -> None:
         """Have the code translated that runs now, by a replica that nobody believes.
 
         The target is only held to read its registers; it then runs on.
         """
-        cost = BurstCost()
         for _ in range(_DRY_RUNS):
             before = self._replica.costs()["translated_instructions"]
             taken = self._burst(
                 request.tid, _DRY_ACCESSES, request.max_stop_seconds, dry_seconds=_DRY_SECONDS
             )
-            cost += taken.cost
             learnt = self._replica.costs()["translated_instructions"] - before
             if taken.status != "ok" or taken.is_lost or learnt < _FEW_INSTRUCTIONS:
                 break
-        return cost
 
     def _burst(
         self,
@@ -356,6 +358,7 @@ class ReplicaSource:
             )
         taken = Taken(**told)
         self._holds.add(taken.held_seconds)
+        self._spent += taken.cost
         return taken
 
     def _describe_form(self) -> None:

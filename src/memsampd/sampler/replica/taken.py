@@ -119,14 +119,13 @@ class Taken(msgspec.Struct, frozen=True):
         finally:
             os.close(memory)
 
-    def refusal(self, pid: int, stop_seconds: float) -> CaptureError:
-        """Why there is no burst of a process, which was stopped for so long all the same."""
+    def refusal(self, pid: int) -> CaptureError:
+        """Why there is no burst of a process."""
         if self.status == "refused":
             return CaptureError(
                 "refused",
                 f"the kernel refuses to let us trace process {pid}: {os.strerror(self.error)}",
                 "see memsampd doctor; another tracer (gdb, strace) may hold it",
-                stop_seconds,
             )
         cause, remedy = _CAUSES[self.status]
-        return CaptureError(self.status, f"process {pid}: {cause}", remedy, stop_seconds)
+        return CaptureError(self.status, f"process {pid}: {cause}", remedy)

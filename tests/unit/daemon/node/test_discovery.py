@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -183,6 +184,26 @@ def test_who_is_short_of_descriptors_goes_on_with_what_is_known(tmp_path: Path) 
     with no_free_descriptors():
         assert reader.scan() == known
     assert [each.key.pid for each in reader.scan()] == [7, 8]
+
+
+def test_a_user_who_could_not_be_looked_up_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_process(tmp_path, 7, "a", ticks=0)
+    now, is_there = 100.0, False
+
+    def look_up(uid: int) -> pwd.struct_passwd:
+        if not is_there:
+            raise KeyError(uid)
+        return pwd.struct_passwd(("ada", "", uid, 1, "", "/", "/bin/sh"))
+
+    monkeypatch.setattr(pwd, "getpwuid", look_up)
+    reader = ProcessReader(tmp_path, lambda: [7], lambda: now)
+    assert {each.user for each in reader.scan()} == {"4242424"}
+    now, is_there = now + 60.0, True  # as if a service had begun meanwhile
+    for _ in range(13):  # all of what is known is read again now and then
+        users = {each.user for each in reader.scan()}
+    assert users == {"ada"}
 
 
 def test_of_a_command_line_without_end_the_beginning_is_read(tmp_path: Path) -> None:

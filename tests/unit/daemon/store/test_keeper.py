@@ -183,6 +183,22 @@ def test_merged_phases_are_one_and_dropped_bursts_are_gone(
     assert [each.phase for each in known.bursts()] == [0, 0, 0]
 
 
+def test_what_is_dropped_goes_though_the_clock_went_back(
+    store: ProfileStore, program: list[int]
+) -> None:
+    world = World(store)
+    learned(world, program[0], burst(0, 1.0), burst(1, 2.0))
+    world.unix_seconds -= 7200
+    keeper = world.keeper(program[1])
+    assert len(keeper.begin(LeaderFollower(), 0).bursts()) == 2
+    keeper.write(burst(0, 6.0))
+    for phase in (0, 1):
+        keeper.write(StoreDropRecord(phase=phase, window=3))
+    keeper.close()
+    known = world.keeper(program[0]).begin(LeaderFollower(), 0)
+    assert [(each.phase, round(each.time_seconds)) for each in known.bursts()] == [(0, -3594)]
+
+
 def test_it_is_written_now_and_then(store: ProfileStore, program: list[int]) -> None:
     world = World(store)
     keeper = world.keeper(program[0])
