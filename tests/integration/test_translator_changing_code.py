@@ -332,3 +332,38 @@ def test_much_code_that_may_change_has_bursts_though_there_is_no_time_to_compare
             assert is_right(burst)
             full += burst.end is BurstEnd.FULL
     assert full == 8
+
+
+# Each page of a file loads a word and jumps to the next one; the last one returns.
+MANY_PAGES = 18_000
+CHAIN = f"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static int data;
+int main(int argc, char **argv) {{
+    uint8_t page[4096] = "\\x8b\\x07\\xe9\\xf9\\x0f\\0\\0"; // mov (%rdi), %eax; jmp 4096 bytes on
+    int file = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+    for (int i = 0; i < {MANY_PAGES}; i++) {{
+        if (i + 1 == {MANY_PAGES}) page[2] = 0xc3;
+        if (write(file, page, sizeof page) != sizeof page) return 1;
+    }}
+    void *code = mmap(0, {MANY_PAGES} << 12, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+    for (;;) ((int (*)(int *))code)(&data);
+}}
+"""
+
+
+def test_code_of_very_many_pages_is_not_kept_for_ever(tmp_path: Path) -> None:
+    blocks, give_up = [0.0], time.monotonic() + PATIENCE_SECONDS
+    with (
+        running(compile_c(tmp_path, CHAIN), tmp_path / "code") as target,
+        closing(ReplicaSource(target.pid)) as source,
+    ):
+        while blocks[-1] >= max(blocks) and time.monotonic() < give_up:
+            patiently(lambda: source.capture(BurstRequest(target.pid, 50_000, 1.0)))
+            blocks.append(source.costs()["blocks"])
+    assert max(blocks) > MANY_PAGES / 2
+    assert blocks[-1] < max(blocks)
