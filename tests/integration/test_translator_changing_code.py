@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from tracees import PATIENCE_SECONDS, compile_c, patiently, running, tries
 
-from memsampd.sampler.records import BurstEnd, BurstRequest
+from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.comparison import Run, held_replica
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -252,3 +255,117 @@ def test_code_that_was_changed_between_two_calls_is_not_run_as_it_was(tmp_path: 
                 assert (np.unique(loaded, return_counts=True)[1] <= CALLS).all()
                 ends[burst.end] += 1
     assert ends[BurstEnd.UNSUPPORTED] > 0, ends
+
+
+# Functions `mov offset(%rdi), %eax; ret`, each in a page of its own: all in turn, or the first one.
+PAGES = 2000
+SPREAD = f"""
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+static char data[1 << 16];
+static volatile sig_atomic_t few;
+static void turn(int number) {{ (void)number; few = !few; }}
+int main(void) {{
+    uint8_t *pages = mmap(0, {PAGES} << 12, PROT_READ | PROT_WRITE | PROT_EXEC,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long sum = 0;
+    for (uint32_t i = 0; i < {PAGES}; i++) {{
+        memcpy(pages + (i << 12), "\\x8b\\x87\\0\\0\\0\\0\\xc3", 7);
+        memcpy(pages + (i << 12) + 2, &(uint32_t){{4 * i}}, 4);
+    }}
+    signal(SIGUSR1, turn);
+    printf("%p %p\\n", (void *)pages, (void *)data);
+    fflush(stdout);
+    for (uint32_t i = 0;; i = few ? 0 : (i + 1) % {PAGES})
+        sum += ((int (*)(char *))(pages + ((uint64_t)i << 12)))(data);
+}}
+"""
+
+
+@contextmanager
+def spread(directory: Path) -> Iterator[tuple[subprocess.Popen[str], Callable[[Burst], bool]]]:
+    """It runs, and whether each function of it loaded in a burst what it does."""
+    with running(compile_c(directory, SPREAD)) as target:
+        assert target.stdout is not None
+        code, data = (int(word, 16) for word in target.stdout.readline().split())
+
+        def is_right(burst: Burst) -> bool:
+            page, offset = np.divmod(burst.ip - np.uint64(code), np.uint64(4096))
+            loads = (page < PAGES) & (offset == 0) & ~burst.is_write
+            return bool((burst.address[loads] == np.uint64(data) + 4 * page[loads]).all())
+
+        yield target, is_right
+
+
+def test_of_much_code_that_may_change_what_has_not_run_for_long_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    """All that is kept is compared while the target is held."""
+
+    def translated() -> float:
+        burst = patiently(lambda: source.capture(BurstRequest(target.pid, 20_000)))
+        assert is_right(burst)
+        return source.costs()["translated_instructions"]
+
+    with spread(tmp_path) as (target, is_right), closing(ReplicaSource(target.pid)) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while (known := translated()) < 3 * PAGES and time.monotonic() < give_up:
+            pass
+        target.send_signal(signal.SIGUSR1)
+        for _ in range(4):
+            translated()
+        target.send_signal(signal.SIGUSR1)
+        while translated() < known + PAGES / 2 and time.monotonic() < give_up:
+            pass
+        assert time.monotonic() < give_up
+
+
+def test_much_code_that_may_change_has_bursts_though_there_is_no_time_to_compare_it(
+    tmp_path: Path,
+) -> None:
+    request = BurstRequest(0, 20_000, 0.0005, beyond_seconds=0.2)
+    full, give_up = 0, time.monotonic() + PATIENCE_SECONDS
+    with spread(tmp_path) as (target, is_right), closing(ReplicaSource(target.pid)) as source:
+        while full < 8 and time.monotonic() < give_up:
+            burst = patiently(lambda: source.capture(replace(request, tid=target.pid)))
+            assert is_right(burst)
+            full += burst.end is BurstEnd.FULL
+    assert full == 8
+
+
+# Each page of a file loads a word and jumps to the next one; the last one returns.
+MANY_PAGES = 18_000
+CHAIN = f"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static int data;
+int main(int argc, char **argv) {{
+    uint8_t page[4096] = "\\x8b\\x07\\xe9\\xf9\\x0f\\0\\0"; // mov (%rdi), %eax; jmp 4096 bytes on
+    int file = open(argv[argc - 1], O_RDWR | O_CREAT, 0600);
+    for (int i = 0; i < {MANY_PAGES}; i++) {{
+        if (i + 1 == {MANY_PAGES}) page[2] = 0xc3;
+        if (write(file, page, sizeof page) != sizeof page) return 1;
+    }}
+    void *code = mmap(0, {MANY_PAGES} << 12, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+    for (;;) ((int (*)(int *))code)(&data);
+}}
+"""
+
+
+def test_code_of_very_many_pages_is_not_kept_for_ever(tmp_path: Path) -> None:
+    blocks, give_up = [0.0], time.monotonic() + PATIENCE_SECONDS
+    with (
+        running(compile_c(tmp_path, CHAIN), tmp_path / "code") as target,
+        closing(ReplicaSource(target.pid)) as source,
+    ):
+        while blocks[-1] >= max(blocks) and time.monotonic() < give_up:
+            patiently(lambda: source.capture(BurstRequest(target.pid, 50_000, 1.0)))
+            blocks.append(source.costs()["blocks"])
+    assert max(blocks) > MANY_PAGES / 2
+    assert blocks[-1] < max(blocks)

@@ -76,8 +76,8 @@ def test_what_has_ended_and_what_is_let_go_of_are_told_apart(
     assert not observed.attached
     assert target_document(observed.snapshot)["alive"] is lives
     assert (end.kind, end.document["alive"]) == ("end", lives)
-    assert b'pid="4242"} 0' in generate_latest(state.prometheus.registry)
-    assert b'pid="4242"' not in generate_latest(state.prometheus.registry)
+    assert b'pid="4242"} 0' in state.prometheus.text(open_metrics=False)
+    assert b'pid="4242"' not in state.prometheus.text(open_metrics=False)
 
 
 def test_a_target_that_is_attached_again_has_its_history_and_series_again() -> None:

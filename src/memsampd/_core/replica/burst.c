@@ -21,6 +21,9 @@
 #define LONGEST_RETRY_NANOSECONDS 8000000L
 #define PREDICTED_SHARE_OF_TRIAL 0.8
 #define STORED_SHARE 0.9 /* of what is left of the hold */
+#define CHECKED_SHARE 0.4 /* of the hold, for comparing code that the program can write to */
+#define KEPT_SHARE 0.2 /* such code as can be compared in it is kept, and what was used lately */
+#define KEPT_BURSTS 32
 #define LIST_SHARE 0.2 /* of the hold, for reading the list of areas anew: if that takes longer it stays as it was */
 #define LOOK_SECONDS 0.001
 #define PARTING_ROUNDS 2000
@@ -29,6 +32,7 @@
 #define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
+#define CODE_PAGES_MOST 16384u /* of the target, of which we have copies */
 
 /* Whether the target has nothing where the translator's area is. */
 static bool
@@ -100,25 +104,35 @@ prepare(struct burst *b)
     r->remote.list_seconds = LIST_SHARE * b->order->hold_seconds;
     r->remote.is_running = b->order->has_company;
     b->result->is_lost = !area_is_free(r); /* another one is made elsewhere */
-    if (b->result->is_lost || blocks_check_code(&r->blocks, true) < 0)
+    if (b->result->is_lost)
         return runner_end(r, RUN_NO_MEMORY, 0);
     if (!runner_enter(r, &b->held, b->order->accesses))
         return runner_end(r, RUN_UNSUPPORTED, 0);
+    const enum code_check checked =
+        blocks_check_code(&r->blocks, true, now_seconds() + b->order->hold_seconds * CHECKED_SHARE);
+    if (checked != CODE_CHECKED)
+        return runner_end(r, checked == CODE_LATE ? RUN_HOLD : RUN_NO_MEMORY, 0);
     const double most = b->order->hold_seconds * PREDICTED_SHARE;
     const double some = trial_seconds(b) * PREDICTED_SHARE_OF_TRIAL;
     pages_predict(&r->pages, &r->process, &r->remote, fmin(some, most));
     return true;
 }
 
-/* Before the hold: what takes time. */
+/* Before the hold: what takes time. Where no more code is kept than can be compared again in the hold, that need not
+ * be gone on from unchecked; but translating it again and again would take longer. */
 static bool
-get_ready(struct runner *r)
+get_ready(struct runner *r, const struct burst_order *order)
 {
+    const uint32_t kept_bursts = order->beyond_seconds > 0 ? KEPT_BURSTS : 0;
+
+    r->blocks.burst++;
     pages_begin(&r->pages);
     remote_look_round(&r->remote);
-    if (blocks_check_code(&r->blocks, false) < 0)
+    if (blocks_check_code(&r->blocks, false, INFINITY) != CODE_CHECKED ||
+        !blocks_forget_code(&r->blocks, KEPT_SHARE * order->hold_seconds, kept_bursts))
         return false;
-    if (r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES)
+    if (r->blocks.code_used + ROOM_BYTES > AREA_CODE_BYTES ||
+        r->blocks.pages.count > CODE_PAGES_MOST)
         blocks_flush(&r->blocks);
     return !blocks_want_guiding(&r->blocks) || blocks_guide(&r->blocks) == 0;
 }
@@ -157,7 +171,8 @@ take_held(struct burst *b)
 
     b->result->held_words = SIZE_MAX;
     b->result->first = b->held.regs;
-    if (prepare(b))
+    const bool is_checked = prepare(b);
+    if (is_checked)
         run_chain(b);
     const bool goes_on = goes_beyond(b);
     if (goes_on)
@@ -169,7 +184,10 @@ take_held(struct burst *b)
                                                                     COLD_SHARE * b->held.held_seconds);
     if (goes_on) {
         unhurry(b);
-        go_beyond(b);
+        if (!is_checked && blocks_check_code(&r->blocks, false, INFINITY) != CODE_CHECKED)
+            runner_end(r, RUN_NO_MEMORY, 0);
+        else
+            go_beyond(b);
     } else if (was_cold && !b->held.is_asleep) {
         unhurry(b);
         go_anywhere(b);
@@ -193,7 +211,7 @@ take(struct burst *b)
         runner_end(r, RUN_EXIT, 0);
         return;
     }
-    if (!get_ready(r)) {
+    if (!get_ready(r, order)) {
         runner_end(r, RUN_NO_MEMORY, 0);
         process_park(&r->process);
         return;

@@ -44,7 +44,7 @@ replica_place(Replica *self, PyObject *args)
     process_drop_all(&r->process);
     pages_begin(&r->pages);
     remote_forget(&r->remote);
-    good = good && blocks_check_code(&r->blocks, false) >= 0;
+    good = good && blocks_check_code(&r->blocks, false, INFINITY) == CODE_CHECKED;
     if (good && blocks_want_guiding(&r->blocks))
         good = blocks_guide(&r->blocks) == 0;
     good = good && (stepping ? stepper_enter(r, &self->held)

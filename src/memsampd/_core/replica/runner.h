@@ -5,6 +5,7 @@
 #include "area.h"
 #include "blocks.h"
 #include "calls.h"
+#include "code_pages.h"
 #include "expansion.h"
 #include "held.h"
 #include "pages.h"

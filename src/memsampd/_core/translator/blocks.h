@@ -1,5 +1,4 @@
-/* Translating what is come to: links between superblocks, checks of their code, and their layout by what
- * has been seen. */
+/* Translating what is come to: links between superblocks, and their layout by what has been seen. */
 #ifndef MEMSAMPD_BLOCKS_H
 #define MEMSAMPD_BLOCKS_H
 
@@ -13,10 +12,6 @@ enum translation blocks_link(struct blocks *b, uint32_t exit, uint32_t *found);
 
 /* Have the inline look-up find a block. */
 void blocks_publish(struct blocks *b, uint32_t block);
-
-/* Drop what was translated from code that has changed meanwhile, or from volatile code that has. Returns
- * the blocks dropped, or -1 without memory. */
-long blocks_check_code(struct blocks *b, bool only_volatile);
 
 /* Whether most of what ran lately was laid out without knowing how it would run. */
 bool blocks_want_guiding(const struct blocks *b);

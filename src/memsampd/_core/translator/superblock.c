@@ -212,6 +212,7 @@ emit_step(struct builder *u, unsigned number)
         u->out_of_memory = true;
         return;
     }
+    u->block.pages |= page_bit(s->ip) | page_bit(s->ip + INSTRUCTION_MAXIMUM_BYTES - 1);
     b->instruction[b->instructions++] =
         (struct instruction){s->ip, u->e.at, u->recording.accesses, u->prefetches, s->form->flow,
                              s->way == WAY_TAKEN, dependences_of(&s->p, s->form)};
@@ -308,6 +309,7 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.e = (struct emitter){b->area, AREA_CODE + b->code_used};
     u.number = (uint32_t)b->count;
     u.block.ip = ip;
+    u.block.pages = page_bit(ip);
     u.block.buffer_register = u.path.pair.buffer;
     u.block.scratch_register = u.path.pair.scratch;
     u.block.is_guided = u.path.is_guided;

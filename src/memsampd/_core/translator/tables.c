@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define FIRST_CAPACITY 4096
+#define FIRST_SECONDS_A_PAGE 1.5e-6
 
 /* ---- Storage ---- */
 
@@ -56,7 +57,7 @@ blocks_find(const struct blocks *b, uint64_t ip)
         uint32_t entry = b->index[slot];
         if (entry == 0)
             return NO_BLOCK;
-        if (b->block[entry - 1].ip == ip)
+        if (b->block[entry - 1].ip == ip && !b->block[entry - 1].is_dead)
             return entry - 1;
     }
 }
@@ -101,6 +102,7 @@ blocks_init(struct blocks *b, uint8_t *area)
     memset(b, 0, sizeof *b);
     b->area = area;
     b->hot_executions = HOT_EXECUTIONS;
+    b->seconds_a_page = FIRST_SECONDS_A_PAGE;
     b->code_used = LOOKUP_ROUTINE_BYTES;
     b->lookup_trap = lookup_init(area);
 }
@@ -182,6 +184,7 @@ blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_MAXIMUM
         part = part < INSTRUCTION_MAXIMUM_BYTES - done ? part : INSTRUCTION_MAXIMUM_BYTES - done;
         memcpy(code + done, page->bytes + offset, part);
         page->used |= code_lines(at, part);
+        page->burst = b->burst;
         done += part;
     }
     return done;

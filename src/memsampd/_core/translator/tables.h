@@ -88,6 +88,7 @@ struct block {
     uint64_t return_ip;       /* where the call that ends it returns to, or 0 */
     uint32_t cold, warm, end; /* offsets of its entries and the end of its code and exits */
     uint32_t body_end;        /* behind its instructions and the record of its last exit */
+    uint64_t pages;           /* that its code lies in: a page_bit each */
     uint32_t first_access, first_instruction, first_exit;
     uint16_t accesses, instructions, exits;
     uint8_t buffer_register, scratch_register;
@@ -139,6 +140,7 @@ struct code_page {
     uint8_t *bytes;   /* as it was when it was translated; NULL: cannot be read */
     uint64_t used;    /* lines of it that were translated */
     uint64_t changed; /* of these, that hold something else now */
+    uint32_t burst;   /* the last one for which it was translated, or that ran it */
     bool is_volatile;
 };
 
@@ -183,6 +185,9 @@ struct blocks {
     struct keyed forms;
     struct keyed profile;  /* struct branch_profile */
     uint32_t hot_executions; /* what ran less often is laid out as if it were not known */
+    uint32_t burst;        /* the number of the present one */
+    double drop_seconds;   /* that it took to drop what was translated from changed code */
+    double seconds_a_page; /* that it takes to compare one */
     code_reader read_code;
     void *reader;          /* its first argument */
     uint64_t records[2];   /* of blocks that were laid out without the profile, and by it */
@@ -229,6 +234,13 @@ size_t blocks_read_code(struct blocks *b, uint64_t ip, uint8_t code[INSTRUCTION_
 
 /* Lines of the page at an address that so many bytes lie in, as far as they are in it. */
 uint64_t code_lines(uint64_t address, size_t bytes);
+
+/* One of 64 for each page, the same for some. */
+static inline uint64_t
+page_bit(uint64_t address)
+{
+    return UINT64_C(1) << (address / PAGE_BYTES * 0x9e3779b97f4a7c15u >> 58);
+}
 
 /* Whether anything was translated from these bytes, as far as they are in one page. */
 bool blocks_use(const struct blocks *b, uint64_t address, size_t bytes);

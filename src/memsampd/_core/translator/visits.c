@@ -63,6 +63,23 @@ repeated_instruction(const struct blocks *b, const struct exit *x)
     return 0;
 }
 
+/* Its code was used in the present burst. */
+static void
+note_code(struct blocks *b, const struct block *block)
+{
+    const struct instruction *at = &b->instruction[block->first_instruction];
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < block->instructions; i++) {
+        if (page_of(at[i].ip) == last)
+            continue;
+        last = page_of(at[i].ip);
+        struct code_page *page = keyed_get(&b->pages, sizeof *page, last);
+        if (page != NULL)
+            page->burst = b->burst;
+    }
+}
+
 /* Each exit tells that all instructions up to it ran. Room is there. */
 static void
 collect_block(struct visits *v, const struct blocks *b, const struct block *block)
@@ -108,6 +125,7 @@ visits_collect(struct visits *v, struct blocks *b)
         if (!reserve(&v->ran, block->instructions))
             return false;
         collect_block(v, b, block);
+        note_code(b, block);
     }
     v->first += v->count;
     v->count = 0;
