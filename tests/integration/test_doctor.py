@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -42,6 +43,16 @@ def test_the_table_names_each_check_once(capsys: pytest.CaptureFixture[str]) -> 
     names = [line.split("  ")[0] for line in lines if not line.startswith(" ")]
     assert len(names) == len(set(names))
     assert {"architecture", "ptrace", "branch samples", "backend"} <= set(names)
+
+
+def test_the_lines_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor("--json")
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    told = {each["name"] for each in findings if not each["name"].startswith("PMU: ")}
+    text = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
+    titles = re.findall(r"^\| ([^|]+) \|", text, re.M)
+    documented = {name for title in titles[1:] for name in title.split(", ")}
+    assert told == {name for name in documented if not name.startswith("target")}
 
 
 def test_a_container_that_forbids_perf_events() -> None:

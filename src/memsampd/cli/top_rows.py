@@ -150,6 +150,7 @@ def _row(target: Document, levels: Sequence[str], history: History, now: bool) -
     last = next(reversed(caches.values()), None)
     fill = None if last is None else last["fill_bytes_per_cpu_second"]
     share = _unknown_share(target)
+    trend = target["caches_now"][-1:]  # whatever is shown: the sparkline is of the present phase
     spark = history.spark(target["target"])
     ratios = [_ratio(caches.get(name)) for name in levels]
     points = [caches.get(name, {}).get("miss_ratio") for name in levels]
@@ -170,7 +171,7 @@ def _row(target: Document, levels: Sequence[str], history: History, now: bool) -
             target["phase"],
             *points,
             fill,
-            None if last is None else last["miss_ratio"],
+            trend[0]["miss_ratio"] if trend else None,
             share,
         ),
         details=tuple(_sentence(each) for each in target["not_known"]),

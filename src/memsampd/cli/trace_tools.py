@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from memsampd.cli.command import Command
@@ -106,8 +107,8 @@ class ConvertTool:
         with open_reader(args.input, args.source) as reader:
             if args.output.exists() and args.output.samefile(args.input):
                 raise UsageError(f"{args.output} would overwrite itself", "choose another name")
-            writer = open_writer(args.output, args.to, reader.header, overwrite=args.force)
-            copy_bursts(reader, writer, args.burst)
+            opened = partial(open_writer, args.output, args.to, reader.header, overwrite=args.force)
+            copy_bursts(reader, opened, args.burst)
         return 0
 
 

@@ -96,6 +96,8 @@ def _not_known(advice: Advice) -> list[str]:
     ]
     if (quiet := len(advice.programs) - MOST_PAIRED) > 0:
         said.append(f"pairs of the {quiet} programs that would miss least")
+    for program in (*advice.programs, *advice.left_out):
+        said += [f"{printable(program.label)}: {warning}" for warning in program.warnings]
     for program in advice.programs:
         name = printable(program.label)
         if program.unknown_share >= 0.005:

@@ -34,6 +34,7 @@ class Program:
         demands: its phases that have a curve, and whose access rate is known.
         rate_known_share: share of its CPU time in code whose rate was measured, not modelled.
         is_told_anew: whether it is known how much it runs; else it is as if it did not.
+        warnings: what to know of where this comes from.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Program:
     demands: tuple[Demand, ...]
     rate_known_share: float
     is_told_anew: bool = True
+    warnings: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -104,6 +106,7 @@ def program_of_recording(recording: Recording, cache_bytes: int) -> Program:
         cpus=cpus,
         demands=demands_of(estimate, cpus),
         rate_known_share=estimate.rate_known_share,
+        warnings=recording.warnings,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from memsampd.estimate.events import BurstRecord
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.analysis import Analysis
 from memsampd.exporters.curves import CurvePoint, at_size
@@ -73,7 +74,8 @@ def title(analysis: Analysis) -> str:
 def subtitle(analysis: Analysis) -> str:
     """Return how much was observed, in a line."""
     windows = analysis.windows
-    bursts = analysis.recording.bursts
+    events = analysis.recording.last_program  # as the windows
+    bursts = [event for event in events if isinstance(event, BurstRecord)]
     stored = sum(burst.is_stored for burst in bursts)
     known = f" and {stored:,} known from before" if stored else ""
     cpu_seconds = sum(window.record.cpu_seconds for window in windows)

@@ -30,6 +30,18 @@ def test_two_recordings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "-0.0" not in capsys.readouterr().out
 
 
+def test_what_is_lost_of_a_recording_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, torn = (write_recording(tmp_path / name) for name in ("whole", "torn"))
+    torn.write_bytes(torn.read_bytes()[:-10])
+    assert main(["advise", str(whole), str(torn), *MACHINE]) == 0
+    assert capsys.readouterr().out.count("the recording is truncated") == 1
+    assert main(["advise", str(whole), str(torn), *MACHINE, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["not_known"]
+    assert len([each for each in told if "the recording is truncated" in each]) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

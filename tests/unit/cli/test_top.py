@@ -78,6 +78,14 @@ def test_what_is_not_known_is_said_and_explained() -> None:
     assert any("no burst has seen the code" in line for line in row.details)
 
 
+def test_trends_are_sorted_by_what_they_show() -> None:
+    """The present phase, whatever the other columns show."""
+    for now in (False, True):
+        columns, (row,) = shown(BUSY, now=now)
+        trend = [column.key for column in columns].index("t")
+        assert row.values[trend] == target_document(BUSY)["caches_now"][-1]["miss_ratio"]
+
+
 def test_a_phase_without_a_curve_is_a_question_mark() -> None:
     _, (row,) = shown(replace(BUSY, phase=2), now=True)
     assert row.cells[3:7] == ("?", "?", "?", "?")

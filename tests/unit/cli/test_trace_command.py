@@ -142,7 +142,12 @@ def test_convert_there_and_back(trace: Path, tmp_path: Path) -> None:
     one = ["trace", "convert", str(trace), "-o", str(back), "--burst"]
     assert main([*one, "1", "-f"]) == 0
     assert read_trace(back)[0] == [rows_of(SECOND)]
-    assert main([*one, "2", "--force"]) == 2
+    for number in ("2", "-1"):
+        assert main([*one, number, "--force"]) == 2
+        assert read_trace(back)[0] == [rows_of(SECOND)]  # as it was
+        absent = tmp_path / "absent"
+        assert main(["trace", "convert", str(trace), "-o", str(absent), "--burst", number]) == 2
+        assert not absent.exists()
     dinero = tmp_path / "x.din"
     assert main(["trace", "convert", str(trace), "-o", str(dinero), "--to", "dinero"]) == 0
     assert dinero.read_text().startswith("0 1000\n0 2000\n1 2000\n")

@@ -20,7 +20,7 @@ from invented import (
 )
 
 from memsampd.errors import UsageError
-from memsampd.estimate.events import BurstRecord, MergeRecord, code_bytes
+from memsampd.estimate.events import BurstRecord, ExecRecord, MergeRecord, code_bytes
 from memsampd.exporters.analysis import analyse, usual_sizes
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
@@ -357,3 +357,14 @@ def test_usual_sizes_reach_beyond_the_caches_of_all_machines() -> None:
     fine = usual_sizes([with_last_level(480 << 20)], 4)
     assert set(default_sizes(4)) <= set(fine)
     assert (fine[-1], len(fine)) == (512 << 20, 4 * 19 + 1)
+
+
+def test_the_text_counts_the_bursts_of_the_program_that_ran_last(recording: Recording) -> None:
+    """As it does with windows: what was before is of another program."""
+    before = recording.events
+    execed = ExecRecord(time_seconds=9.0, command="other", executable="/bin/other")
+    events = [*before, execed, window_record(80, 5), burst_record(5, 80, 1000)]
+    again = Recording(recording.header, events)
+    text = to_text(analyse(again, "lru", usual_sizes([again])))
+    assert "1 windows, " in text
+    assert ", 1 bursts, 1,000 sampled accesses" in text

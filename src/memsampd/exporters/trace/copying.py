@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from memsampd.errors import TraceError, UsageError
@@ -61,12 +62,15 @@ def open_writer(
     raise UsageError(f"'{file_format}' is no format", "use trace, lackey, dinero or dinero4")
 
 
-def copy_bursts(reader: BurstReader, writer: BurstWriter, only_burst: int | None = None) -> None:
-    """Copy bursts, as far as they are whole, and close the writer.
+def copy_bursts(
+    reader: BurstReader, open_writer: Callable[[], BurstWriter], only_burst: int | None = None
+) -> None:
+    """Copy bursts, as far as they are whole.
 
     Args:
         reader: where they are.
-        writer: where they go.
+        open_writer: makes the file where they go, once it is known that there is something to
+            copy; it is closed.
         only_burst: number of the one to copy; all if None.
 
     Raises:
@@ -74,15 +78,22 @@ def copy_bursts(reader: BurstReader, writer: BurstWriter, only_burst: int | None
             cannot be written.
         UsageError: there is no burst ``only_burst``.
     """
-    index = -1
+    bursts = iter(reader)
+    wanted = bursts if only_burst is None else (_find(bursts, only_burst),)
+    writer = open_writer()
     try:
-        for index, burst in enumerate(reader):
-            if only_burst in (None, index):
-                _copy_burst(burst, writer)
+        for burst in wanted:
+            _copy_burst(burst, writer)
     finally:
         writer.close()
-    if only_burst is not None and only_burst > index:
-        raise no_such_burst(only_burst, index + 1)
+
+
+def _find(bursts: Iterator[ReadBurst], number: int) -> ReadBurst:
+    count = 0
+    for count, burst in enumerate(bursts, 1):
+        if count - 1 == number:
+            return burst
+    raise no_such_burst(number, count)
 
 
 def _copy_burst(burst: ReadBurst, writer: BurstWriter) -> None:
