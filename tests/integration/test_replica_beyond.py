@@ -529,11 +529,11 @@ def test_memory_that_is_given_back_is_not_zero(tmp_path: Path) -> None:
         places = [int(place) for place in process.stdout.readline().split()]
         request = replace(LONG, tid=process.pid)
         with closing(ReplicaSource(process.pid)) as source:
-            for _ in tries():
+            for number in tries():
                 burst = patiently(lambda: source.capture(request))
                 assert not reads_a_zero(burst, places)
                 met += burst.end is BurstEnd.HOLD  # with much time left: it was led astray
-                if met == 20:
+                if number >= 20 and met >= 3:
                     break
 
 
