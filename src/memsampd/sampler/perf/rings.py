@@ -69,6 +69,7 @@ class Drained(msgspec.Struct, frozen=True):
         lost: samples dropped by the kernel, or that could not be read.
         throttled: throttle events.
         overflowed: some ring had no room for more: what came last may be lost.
+        gone: threads that ended before: neither here nor later is a sample of them.
     """
 
     samples: NDArray[np.void]
@@ -76,6 +77,7 @@ class Drained(msgspec.Struct, frozen=True):
     lost: int
     throttled: int
     overflowed: bool = False
+    gone: tuple[int, ...] = ()
 
 
 class Rings(Protocol):

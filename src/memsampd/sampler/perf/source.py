@@ -110,6 +110,12 @@ class StreamedBranches(Closing):
         """
         return branch_samples(self._stream.latest(count), self.period_seconds)
 
+    def _found(self, timeout_seconds: float) -> Drained:
+        """Wait for samples, at most so long, and take all that have come."""
+        found = self._stream.read(timeout_seconds)
+        self._readings.forget(found.gone)
+        return found
+
     def _told(
         self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
     ) -> BranchSamples:
@@ -311,7 +317,7 @@ class TaskClockSource(StreamedBranches):
             return super().latest(count)
 
     def _read(self, timeout_seconds: float) -> BranchSamples:
-        found = self._stream.read(timeout_seconds)
+        found = self._found(timeout_seconds)
         lost, self._lost = self._lost, 0
         told = self._told(replace(found, lost=found.lost + lost))
         self._events += self._stream.take_events()

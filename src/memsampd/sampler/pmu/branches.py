@@ -97,7 +97,7 @@ class PmuBranchSource(StreamedBranches):
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        found = self._stream.read(timeout_seconds)
+        found = self._found(timeout_seconds)
         cpu_seconds = self._readings.elapsed(found.samples)
         self._adapt(len(found.samples), float(cpu_seconds.sum()))
         return self._told(found, cpu_seconds)
