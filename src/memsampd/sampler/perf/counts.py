@@ -83,6 +83,11 @@ class Readings:
             return ()
         return (f"the counters were shared with others: they counted for {share:.0%} of the time",)
 
+    def begin_anew(self) -> None:
+        """All events have been opened anew: they count from zero."""
+        self._enabled.clear()
+        self._before.clear()
+
     def forget(self, tids: Sequence[int]) -> None:
         """Threads have ended: counts of others that get their ids begin anew."""
         if tids:

@@ -108,6 +108,9 @@ class Rings(Protocol):
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
 
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are; others have inherited theirs."""
+
     def suspend(self) -> int:
         """Sample no more for now: all events are closed, as one that is disabled costs, too.
 

@@ -125,6 +125,10 @@ class SampleStream(Closing):
         """Descriptors of the events that are sampled."""
         return self._rings.sampling_files()
 
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are; others have inherited theirs."""
+        return self._rings.opened_threads()
+
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
         self._is_suspended = True
