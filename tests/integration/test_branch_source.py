@@ -24,6 +24,7 @@ from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
 from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import RECORD_BYTES, TaskClockSource
+from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.perf.thread_rings import PerThreadRings
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
@@ -228,6 +229,29 @@ def test_attach_amid_a_storm_of_new_threads(programs: list[Program]) -> None:
 
     # A thread counted twice would give more samples than there is CPU time.
     assert_covers(run, most=1.05)
+
+
+def test_threads_that_ended_are_gone_after_their_last_samples(programs: list[Program]) -> None:
+    program = Program("""
+        go()
+        late = [threading.Thread(target=burn, args=(0.02,)) for _ in range(20)]
+        [t.start() for t in late]; [t.join() for t in late]
+        burn_until_told()
+    """)
+    programs.append(program)
+    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False, Path("/proc"))
+    sampled, gone = set[int](), set[int]()
+    with closing(SampleStream(options)) as stream:
+        program.go()
+        while len(gone) < 20:
+            found = stream.read(0.01)
+            gone |= set(found.gone)
+            tids = set(found.samples["tid"].tolist())
+            assert not tids & gone
+            sampled |= tids
+        program.go()
+    assert gone & sampled
+    assert program.pid in sampled - gone
 
 
 FORKING = """

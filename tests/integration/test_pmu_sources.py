@@ -45,6 +45,15 @@ threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 """
+WORKER = """
+import sys, threading
+def work():
+    while True: sum(i * i for i in range(20000))
+print("ready", flush=True)
+sys.stdin.readline()
+threading.Thread(target=work, daemon=True).start()
+sys.stdin.read()
+"""
 TOUCHING = """
 import ctypes, mmap, sys
 area = mmap.mmap(-1, 256 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -120,6 +129,31 @@ def test_the_period_follows_the_program(first: int) -> None:
             return PERIOD / 3 < one.mean_period < PERIOD * 3
 
         until(is_near)
+
+
+@pytest.mark.parametrize("first", [50 * PERIOD, PERIOD // 30], ids=["too-long", "too-short"])
+def test_the_period_follows_threads_that_inherited_theirs(first: int) -> None:
+    """Their events are not reached: the mean period would go to its limit, and they keep theirs."""
+    with (
+        program(WORKER) as process,
+        PmuBranchSource(
+            process.pid, [TASK_CLOCK], period_seconds=PERIOD * 1e-9, period=first
+        ) as one,
+    ):
+        line(process)
+        go_on(process)
+
+        def apart_ns() -> float:
+            parts = read_some(one, 100)
+            seconds = sum(
+                float(part.cpu_seconds.sum()) for part in parts if part.cpu_seconds is not None
+            )
+            return 1e9 * seconds / sum(map(len, parts))
+
+        until(lambda: PERIOD / 3 < apart_ns() < PERIOD * 3)
+        for _ in range(5):
+            apart_ns()
+        assert PERIOD / 3 < one.mean_period < PERIOD * 3
 
 
 def read_some(source: TaskClockSource | PmuBranchSource, many: int) -> list[BranchSamples]:

@@ -61,6 +61,22 @@ def test_counts_are_those_since_the_sample_before_of_the_same_event() -> None:
     assert two.accesses.tolist() == [1]
 
 
+def test_counts_of_a_thread_that_has_the_id_of_another_begin_anew() -> None:
+    readings = Readings(COUNTERS)
+    readings.counted(
+        samples((7, 1, 9 * MS, 9 * MS, (90, 5, 900, 900)), (8, 1, MS, MS, (1, 1, 9, 9)))
+    )
+    readings.forget([7])
+    made = samples(
+        (7, 1, 2 * MS, 2 * MS, (20, 4, 200, 400)), (8, 1, 3 * MS, 2 * MS, (4, 1, 19, 29))
+    )
+    counted = readings.counted(made)
+    assert counted is not None
+    assert counted.accesses.tolist() == [24, 3]
+    assert counted.instructions.tolist() == [200, 10]
+    assert readings.cpu_seconds == pytest.approx((9 + 1 + 2 + 2) * 1e-3)
+
+
 def test_counters_that_others_had_are_told_of() -> None:
     """Half of the time another user had them: the rate is that of the other half."""
     readings, clock = Readings(COUNTERS), CounterClock()

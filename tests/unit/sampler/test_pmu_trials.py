@@ -16,7 +16,7 @@ from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.pmu.addresses import LOAD, STORE, UNKNOWN, valid_accesses, written
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, choose, try_plan
-from memsampd.sampler.pmu.periods import RandomPeriods
+from memsampd.sampler.pmu.periods import PeriodJudge, RandomPeriods
 from memsampd.sampler.pmu.trial import Trial, settle, try_counter, try_sampled
 
 ROUNDS = 2000  # each hit of a breakpoint takes some microseconds
@@ -131,6 +131,14 @@ def test_periods_are_random_and_multiples() -> None:
     assert np.mean(drawn) == pytest.approx(100_000, rel=0.02)
     assert len(set(drawn)) > 1000
     assert RandomPeriods(1, 16, random.Random(1)).draw() == 16
+
+
+def test_periods_are_judged_once_enough_samples_have_come() -> None:
+    judge = PeriodJudge(2e-3)
+    assert [judge.factor(10, 10 * 4e-4) for _ in range(4)] == [1, 1, 1, pytest.approx(5)]
+    assert judge.factor(40, 40 * 3e-3) == 1  # about right
+    assert judge.factor(0, 0.0) == 1
+    assert judge.factor(2, 0.8) == pytest.approx(1 / 200)  # few, of much CPU time
 
 
 def all_tried(

@@ -83,6 +83,19 @@ class Readings:
             return ()
         return (f"the counters were shared with others: they counted for {share:.0%} of the time",)
 
+    def begin_anew(self) -> None:
+        """All events have been opened anew: they count from zero."""
+        self._enabled.clear()
+        self._before.clear()
+
+    def forget(self, tids: Sequence[int]) -> None:
+        """Threads have ended: counts of others that get their ids begin anew."""
+        if tids:
+            gone = set(tids)
+            for tid in gone:
+                self._enabled.pop(tid, None)
+            self._before = {key: kept for key, kept in self._before.items() if key[0] not in gone}
+
     def elapsed(self, samples: NDArray[np.void]) -> NDArray[np.float64]:
         """CPU time of each sample's thread since its sample before, seconds, shape (n,).
 

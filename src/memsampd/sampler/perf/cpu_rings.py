@@ -193,6 +193,10 @@ class PerCpuRings:
         """Descriptors of the events that are sampled."""
         return [group[0] for groups in self._groups.values() for group in groups]
 
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are; others have inherited theirs."""
+        return list(self._opened)
+
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
         sampled_ns = count(self.sampling_files())

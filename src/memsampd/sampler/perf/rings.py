@@ -67,6 +67,7 @@ class Drained(msgspec.Struct, frozen=True):
         lost: samples dropped by the kernel, or that could not be read.
         throttled: throttle events.
         overflowed: some ring had no room for more: what came last may be lost.
+        gone: threads that ended before: neither here nor later is a sample of them.
     """
 
     samples: NDArray[np.void]
@@ -74,6 +75,7 @@ class Drained(msgspec.Struct, frozen=True):
     lost: int
     throttled: int
     overflowed: bool = False
+    gone: tuple[int, ...] = ()
 
 
 class Rings(Protocol):
@@ -103,6 +105,9 @@ class Rings(Protocol):
 
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
+
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are; others have inherited theirs."""
 
     def suspend(self) -> int:
         """Sample no more for now: all events are closed, as one that is disabled costs, too.

@@ -42,8 +42,9 @@ class StreamedBranches(Closing):
     Args:
         period_seconds: CPU time that a sample stands for.
         counters: counted beside the sampled event, and read at each sample.
-        stream: the samples.
+        options: how events are opened.
         record_bytes: of one sample in a ring.
+        cpus: CPUs to sample on; None: all that are online.
 
     Attributes:
         not_thinned: why it cannot sample for a part of the time only; empty if it can.
@@ -53,17 +54,25 @@ class StreamedBranches(Closing):
     not_thinned = "a PMU's events are sampled"
 
     def __init__(
-        self, period_seconds: float, counters: CounterSet, stream: SampleStream, record_bytes: int
+        self,
+        period_seconds: float,
+        counters: CounterSet,
+        options: SamplerOptions,
+        record_bytes: int,
+        cpus: Sequence[int] | None = None,
     ) -> None:
         self.period_seconds = period_seconds
-        self._record_bytes = record_bytes
+        self._options, self._cpus, self._record_bytes = options, cpus, record_bytes
         self._readings = Readings(counters)
-        self._stream = stream
+        self._stream = SampleStream(options, cpus)
+        self._events: list[TaskEvent] = []
+        self._lost = 0
+        self._notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not as it should be, a sentence each."""
-        return (*self._stream.notes, *self._readings.notes)
+        return (*self._stream.notes, *self._readings.notes, *self._notes)
 
     @property
     def ended(self) -> bool:
@@ -110,6 +119,30 @@ class StreamedBranches(Closing):
         """
         return branch_samples(self._stream.latest(count), self.period_seconds)
 
+    def _found(self, timeout_seconds: float) -> Drained:
+        """Wait for samples, at most so long, and take all that have come."""
+        found = self._stream.read(timeout_seconds)
+        self._events += self._stream.take_events()
+        self._readings.forget(found.gone)
+        lost, self._lost = self._lost, 0
+        return replace(found, lost=found.lost + lost)
+
+    def _open_anew(self, options: SamplerOptions) -> bool:
+        """Open all events anew: those that threads have inherited keep their period."""
+        try:
+            stream = SampleStream(options, self._cpus)
+        except TargetError:  # it has just ended
+            return False
+        except CapabilityError as error:
+            self._notes = (f"the period of samples cannot be changed: {error.cause}",)
+            return False
+        last = self._stream.read(0.0)
+        self._lost += last.lost + len(last.samples)
+        self._events += self._stream.take_events()
+        self._stream.close()
+        self._stream = stream
+        return True
+
     def _told(
         self, found: Drained, cpu_seconds: NDArray[np.float64] | None = None
     ) -> BranchSamples:
@@ -125,7 +158,8 @@ class StreamedBranches(Closing):
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""
-        return self._stream.take_events()
+        events, self._events = self._events, []
+        return tuple(sorted(events, key=lambda event: event.time_seconds))
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""
@@ -200,9 +234,9 @@ class TaskClockSource(StreamedBranches):
                 f"a sampling period of {period_seconds:g} s is too short",
                 f"the kernel keeps {_PERIOD_SECONDS_MIN:g} s and longer",
             )
-        self._whole_period_seconds, self._cpus, self._seed = period_seconds, cpus, seed
+        self._whole_period_seconds, self._seed = period_seconds, seed
         record_bytes = COUNTED_RECORD_BYTES if counters.kinds else RECORD_BYTES
-        self._options = SamplerOptions(
+        options = SamplerOptions(
             pid=pid,
             period=round(period_seconds * 1e9),
             wakeup_bytes=wakeup_bytes(period_seconds, record_bytes, ring_bytes),
@@ -214,22 +248,13 @@ class TaskClockSource(StreamedBranches):
             fields=_core.SAMPLE_REGISTERS | counters.fields,
             seed=seed,
         )
-        stream = SampleStream(self._options, cpus)
-        super().__init__(period_seconds, counters, stream, record_bytes)
+        super().__init__(period_seconds, counters, options, record_bytes, cpus)
         self.not_thinned = ""
         if follow_forks or counters.kinds:
             what = "child processes are sampled" if follow_forks else "counters are read"
             self.not_thinned = f"{what}, too"
         self._lock = threading.Lock()
         self._cycle: DutyCycle | None = None
-        self._events: list[TaskEvent] = []
-        self._lost = 0
-        self._notes: tuple[str, ...] = ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        return (*super().notes, *self._notes)
 
     @property
     def share(self) -> float:
@@ -271,23 +296,12 @@ class TaskClockSource(StreamedBranches):
             )
 
     def _change_period(self, period_seconds: float) -> None:
-        """Open all events anew: those that threads have inherited keep their period."""
         if period_seconds == self.period_seconds:
             return
         wakeup = wakeup_bytes(period_seconds, self._record_bytes, self._options.ring_bytes)
-        options = replace(self._options, period=round(period_seconds * 1e9), wakeup_bytes=wakeup)
-        try:
-            stream = SampleStream(options, self._cpus)
-        except TargetError:  # it has just ended
-            return
-        except CapabilityError as error:
-            self._notes = (f"the period of samples cannot be changed: {error.cause}",)
-            return
-        last = self._stream.read(0.0)
-        self._lost += last.lost + len(last.samples)
-        self._events += self._stream.take_events()
-        self._stream.close()
-        self._stream, self.period_seconds = stream, period_seconds
+        period = round(period_seconds * 1e9)
+        if self._open_anew(replace(self._options, period=period, wakeup_bytes=wakeup)):
+            self.period_seconds = period_seconds
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
@@ -311,21 +325,13 @@ class TaskClockSource(StreamedBranches):
             return super().latest(count)
 
     def _read(self, timeout_seconds: float) -> BranchSamples:
-        found = self._stream.read(timeout_seconds)
-        lost, self._lost = self._lost, 0
-        told = self._told(replace(found, lost=found.lost + lost))
-        self._events += self._stream.take_events()
+        told = self._told(self._found(timeout_seconds))
         if self._cycle is None:
             return told
         pid = self._options.pid
         for seconds in self._cycle.take_execs():
             self._events.append(TaskEvent("exec", pid, pid, 0, seconds, ""))
         return replace(told, weight=self.weight)
-
-    def take_events(self) -> tuple[TaskEvent, ...]:
-        """Births, ends and execs of threads that came with the samples read since last asked."""
-        events, self._events = self._events, []
-        return tuple(sorted(events, key=lambda event: event.time_seconds))
 
     def close(self) -> None:
         """Release every descriptor and mapping; may be called twice."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from memsampd.closing import Closing
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.machines.cpulist import online_cpus
+from memsampd.sampler.perf.ended import Ended
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.ring_layouts import open_rings
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE, Drained, TaskEvent
@@ -35,6 +36,7 @@ class SampleStream(Closing):
         self._follow_forks = options.follow_forks
         self._held = np.empty(0, SAMPLE_DTYPE)
         self._events: list[TaskEvent] = []
+        self._ended = Ended()
         self._looked_at = 0  # samples that are to be read
         self._proc = options.proc
         self._process: ProcessHandle | None = None
@@ -83,7 +85,11 @@ class SampleStream(Closing):
         if not self.ended and due and samples["time_ns"].item(-1) > until_ns:
             due = int(np.searchsorted(samples["time_ns"], until_ns, side="right"))
         self._held, samples = samples[due:], samples[:due]
-        return replace(drained, samples=self._asked_for(samples), events=())
+        # A thread that executes a program goes on under the id of the first one, which has ended.
+        execs = {event.tid for event in drained.events if event.kind == "exec"}
+        ended = {event.tid for event in drained.events if event.kind == "exit"} - execs
+        gone = tuple(self._ended.at_read(sorted(ended)))
+        return replace(drained, samples=self._asked_for(samples), events=(), gone=gone)
 
     def latest(self, count: int) -> NDArray[np.void]:
         """Return the latest of the samples that are to be read, in order of time.
@@ -118,6 +124,10 @@ class SampleStream(Closing):
     def sampling_files(self) -> list[int]:
         """Descriptors of the events that are sampled."""
         return self._rings.sampling_files()
+
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are; others have inherited theirs."""
+        return self._rings.opened_threads()
 
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""

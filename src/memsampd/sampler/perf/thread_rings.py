@@ -149,6 +149,10 @@ class PerThreadRings:
         """Descriptors of the events that are sampled."""
         return [group[0] for groups, _ in self._threads.values() for group in groups]
 
+    def opened_threads(self) -> list[int]:
+        """Threads whose events these are."""
+        return list(self._threads)
+
     def suspend(self) -> int:
         """Sample no more for now; CPU time that was sampled since the last ``resume``, ns."""
         self._is_suspended = True

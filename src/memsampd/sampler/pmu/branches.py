@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
+import numpy as np
 
 from memsampd import _core
 from memsampd.machines.pmu import HardwareEvent
@@ -17,15 +22,13 @@ from memsampd.sampler.perf.source import (
     StreamedBranches,
     wakeup_bytes,
 )
-from memsampd.sampler.perf.stream import SampleStream
-from memsampd.sampler.pmu.periods import RandomPeriods
+from memsampd.sampler.pmu.periods import PeriodJudge, RandomPeriods
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
 
 _USUAL_EVENTS_PER_SECOND = 3e8  # branches or micro-ops; what it really is shows soon
 _PERIOD_LEAST, _PERIOD_MOST = 10_000, 1 << 40
-_SAMPLES_TO_ADAPT, _SECONDS_TO_ADAPT = 32, 0.5
-_TOO_FAR = 2.0  # from the CPU time that a sample should stand for
+_OPEN_ANEW_SECONDS = 10.0  # at least between two times
 
 
 class PmuBranchSource(StreamedBranches):
@@ -76,7 +79,8 @@ class PmuBranchSource(StreamedBranches):
         mean = round(_USUAL_EVENTS_PER_SECOND * period_seconds) if period is None else period
         step = max(event.period_step for event in events)
         self._periods = RandomPeriods(mean, step, random.Random(seed))
-        self._samples, self._seconds = 0, 0.0  # since the period was last judged
+        self._own, self._inherited = PeriodJudge(period_seconds), PeriodJudge(period_seconds)
+        self._opened_seconds = -math.inf
         options = SamplerOptions(
             pid=pid,
             period=self._periods.draw(),
@@ -88,7 +92,7 @@ class PmuBranchSource(StreamedBranches):
             groups=counters.groups(events),
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
         )
-        super().__init__(period_seconds, counters, SampleStream(options), COUNTED_RECORD_BYTES)
+        super().__init__(period_seconds, counters, options, COUNTED_RECORD_BYTES)
 
     @property
     def mean_period(self) -> int:
@@ -97,22 +101,32 @@ class PmuBranchSource(StreamedBranches):
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
-        found = self._stream.read(timeout_seconds)
+        found = self._found(timeout_seconds)
         cpu_seconds = self._readings.elapsed(found.samples)
-        self._adapt(len(found.samples), float(cpu_seconds.sum()))
-        return self._told(found, cpu_seconds)
+        told = self._told(found, cpu_seconds)
+        is_own = np.isin(found.samples["tid"], self._stream.opened_threads())
+        self._adapt(int(is_own.sum()), float(cpu_seconds[is_own].sum()))
+        others = int((~is_own).sum()), float(cpu_seconds[~is_own].sum())
+        if self._inherited.factor(*others) != 1:
+            self._reach_all()
+        return told
 
     def _adapt(self, samples: int, cpu_seconds: float) -> None:
-        """Keep the CPU time between two samples near what was asked for; draw new periods."""
-        self._samples += samples
-        self._seconds += cpu_seconds
-        is_told = self._samples >= _SAMPLES_TO_ADAPT or self._seconds >= _SECONDS_TO_ADAPT
-        has_changed = False
-        if self._samples and self._seconds and is_told:
-            apart = self.period_seconds * self._samples / self._seconds
-            has_changed = not 1 / _TOO_FAR < apart < _TOO_FAR
-            if has_changed:
-                mean = round(self._periods.mean * apart)
-                self._periods.mean = min(max(mean, _PERIOD_LEAST), _PERIOD_MOST)
-            self._samples, self._seconds = 0, 0.0
-        self._periods.renew(self._stream.sampling_files(), now=has_changed)
+        """Keep the CPU time between two samples near what was asked for; draw new periods.
+
+        Only events that were opened here are reached: others are not to be judged by.
+        """
+        factor = self._own.factor(samples, cpu_seconds)
+        if factor != 1:
+            mean = round(self._periods.mean * factor)
+            self._periods.mean = min(max(mean, _PERIOD_LEAST), _PERIOD_MOST)
+        self._periods.renew(self._stream.sampling_files(), now=factor != 1)
+
+    def _reach_all(self) -> None:
+        """Threads have inherited a period that does not fit: open all events anew."""
+        now_seconds = time.monotonic()
+        if now_seconds - self._opened_seconds < _OPEN_ANEW_SECONDS:
+            return
+        self._opened_seconds = now_seconds
+        if self._open_anew(msgspec.structs.replace(self._options, period=self._periods.draw())):
+            self._readings.begin_anew()

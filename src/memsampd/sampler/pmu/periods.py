@@ -13,7 +13,32 @@ from memsampd import _core
 
 _SPREAD = 0.25
 _RENEW_SECONDS = 0.25
+_SAMPLES_TO_JUDGE, _SECONDS_TO_JUDGE = 32, 0.5
+_TOO_FAR = 2.0  # from the CPU time that a sample should stand for
 _FILES_AT_ONCE = 64  # each may interrupt a CPU
+
+
+class PeriodJudge:
+    """Says by which factor a period has to change for samples to stand for so much CPU time.
+
+    Args:
+        period_seconds: CPU time that a sample is to stand for, about.
+    """
+
+    def __init__(self, period_seconds: float) -> None:
+        self._period_seconds = period_seconds
+        self._samples, self._seconds = 0, 0.0  # since it was last said
+
+    def factor(self, samples: int, cpu_seconds: float) -> float:
+        """Take in more samples; 1 where too few have come, or they are about right."""
+        self._samples += samples
+        self._seconds += cpu_seconds
+        is_told = self._samples >= _SAMPLES_TO_JUDGE or self._seconds >= _SECONDS_TO_JUDGE
+        if not (self._samples and self._seconds and is_told):
+            return 1.0
+        factor = self._period_seconds * self._samples / self._seconds
+        self._samples, self._seconds = 0, 0.0
+        return 1.0 if 1 / _TOO_FAR < factor < _TOO_FAR else factor
 
 
 class RandomPeriods:
