@@ -113,8 +113,7 @@ held_settle_call(struct held *h)
     case EINTR:
         if (closes_descriptor(h->regs.orig_rax) || thread_awaits_signal(h->tid))
             return true; /* a signal did it, not we */
-        again.rip -= 2;
-        again.rax = again.orig_rax;
+        again.rax = (unsigned long)-ERESTARTNOHAND; /* for a signal that comes before it is let go it is EINTR */
         write_registers(h->tid, &again);
         return true;
     default:

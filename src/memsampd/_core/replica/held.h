@@ -86,7 +86,7 @@ void held_end_calls(struct held *h);
 enum held_call held_to_call(struct held *h, struct alarm *alarm, double until_seconds);
 
 /* Whether a system call was broken off. The kernel restarts most by itself when the thread is let go;
- * epoll_wait and its like, which it ends with EINTR, are set up to be made again, unless a signal did it that
+ * epoll_wait and its like, which it ends with EINTR, are set up for the same, unless a signal did it that
  * the thread is to notice: those that are ignored end calls only of a thread that is traced. */
 bool held_settle_call(struct held *h);
 
