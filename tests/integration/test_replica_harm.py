@@ -184,13 +184,14 @@ def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> No
 
     def read_lines() -> None:
         while len(let_go) < 3:
-            let_go.append(process.stdout.readline())
+            let_go.append(stdout.readline())
 
     with (
         running(compile_c(tmp_path, PARENT)) as process,
         observed(process.pid, max_accesses=200),
     ):
-        assert process.stdout is not None
+        stdout = process.stdout
+        assert stdout is not None
         reading = threading.Thread(target=read_lines, daemon=True)
         reading.start()
         reading.join(tracees.PATIENCE_SECONDS)
