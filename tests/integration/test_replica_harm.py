@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 import tracees
@@ -182,7 +183,7 @@ int main(void) {
 def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> None:
     let_go: list[str] = []
 
-    def read_lines() -> None:
+    def read_lines(stdout: IO[str]) -> None:
         while len(let_go) < 3:
             let_go.append(stdout.readline())
 
@@ -190,9 +191,8 @@ def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> No
         running(compile_c(tmp_path, PARENT)) as process,
         observed(process.pid, max_accesses=200),
     ):
-        stdout = process.stdout
-        assert stdout is not None
-        reading = threading.Thread(target=read_lines, daemon=True)
+        assert process.stdout is not None
+        reading = threading.Thread(target=read_lines, args=(process.stdout,), daemon=True)
         reading.start()
         reading.join(tracees.PATIENCE_SECONDS)
         if reading.is_alive():
