@@ -73,7 +73,8 @@ class ReplicaSource:
         may_keep: keep the replica's pages from burst to burst, where the kernel can (Linux 6.4).
 
     Raises:
-        CaptureError: the target is gone, or there is no room for translated code in it.
+        CaptureError: the target is gone, a 32-bit program, or there is no room for translated code
+            in it.
         OSError: no replica can be made on this machine.
     """
 
@@ -98,6 +99,7 @@ class ReplicaSource:
         self._last: BurstRequest | None = None  # whose record is still there
         self._rest: _Rest | None = None
         self._knows_code = False
+        self._refusal: CaptureError | None = None  # of the present program, for good
         self._replica = self._make()
 
     def _make(self) -> _core.Replica:
@@ -121,6 +123,7 @@ class ReplicaSource:
         self._replica.close()
         self._last = None
         self._knows_code = False
+        self._refusal = None
         try:
             self._replica = self._make()
         except OSError as error:
@@ -205,6 +208,8 @@ class ReplicaSource:
         started = time.thread_time()
         if self._replica.is_stale():
             self._renew()
+        if self._refusal is not None:
+            raise self._refusal
         cost = BurstCost()
         if not self._knows_code:
             cost += self._learn(request)
@@ -301,6 +306,8 @@ class ReplicaSource:
                     f"the replica of process {self._pid} was lost",
                     stop_seconds=cost.target_seconds,
                 )
+            if taken.status == "not-64-bit":  # what our stop breaks off there is not set right
+                self._refusal = taken.refusal(self._pid, 0.0)
             if taken.status != "ok":
                 raise taken.refusal(self._pid, cost.target_seconds)
             if taken.end != "cold" or self._is_cancelled:
