@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 import tracees
@@ -182,16 +183,16 @@ int main(void) {
 def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> None:
     let_go: list[str] = []
 
-    def read_lines() -> None:
+    def read_lines(lines: IO[str]) -> None:
         while len(let_go) < 3:
-            let_go.append(process.stdout.readline())
+            let_go.append(lines.readline())
 
     with (
         running(compile_c(tmp_path, PARENT)) as process,
         observed(process.pid, max_accesses=200),
     ):
         assert process.stdout is not None
-        reading = threading.Thread(target=read_lines, daemon=True)
+        reading = threading.Thread(target=read_lines, args=(process.stdout,), daemon=True)
         reading.start()
         reading.join(tracees.PATIENCE_SECONDS)
         if reading.is_alive():
