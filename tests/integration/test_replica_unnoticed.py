@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -1057,6 +1058,34 @@ def test_a_target_that_executes_another_program_is_followed() -> None:
             while accesses == 0:
                 with suppress(MemsampdError):
                     accesses = source.capture(BurstRequest(process.pid, 100)).accesses
+
+
+def test_a_target_that_executes_a_32_bit_program_is_not_held(tmp_path: Path) -> None:
+    """What broke a call off there could not be set right."""
+    program = tmp_path / "spinning"
+    base, header_bytes, code = 0x08048000, 52 + 32, b"\xeb\xfe"  # jmp to itself
+    size = header_bytes + len(code)
+    program.write_bytes(
+        b"\x7fELF\x01\x01\x01"
+        + bytes(9)
+        + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, base + header_bytes, 52, 0, 0, 52, 32, 1, 40, 0, 0)
+        + struct.pack("<8I", 1, 0, base, base, size, size, 5, 0x1000)
+        + code
+    )
+    program.chmod(0o755)
+    execute = f"import os, sys; sys.stdin.readline(); os.execv({str(program)!r}, ['x'])"
+    with (
+        running(sys.executable, "-c", execute) as process,
+        closing(ReplicaSource(process.pid)) as source,
+    ):
+        tell(process)
+        while os.readlink(f"/proc/{process.pid}/exe") != str(program):
+            if process.poll() is not None:
+                pytest.skip("no 32-bit programs here")
+        for _ in range(3):
+            with pytest.raises(CaptureError) as refused:
+                source.capture(BurstRequest(process.pid, 100))
+            assert (refused.value.reason, refused.value.stop_seconds) == ("not-64-bit", 0.0)
 
 
 def _digest(command: list[str], is_observed: bool) -> tuple[str, int]:

@@ -178,10 +178,13 @@ static uint64_t polls(void)
 }
 static uint64_t wakes(void)
 {
-    static uint32_t word = 7;
+    static uint32_t word = 7, other[2048]; /* a page of its own is not read again for another call */
     long woken = syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1);
     long waited = syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 8, NULL);
-    return round_number + (uint64_t)woken + (uint64_t)(waited + 1);
+    other[1024] = (uint32_t)round_number;
+    woken += syscall(SYS_futex, &word, FUTEX_WAKE_OP_PRIVATE, 1, 1, &other[1024],
+                     FUTEX_OP(FUTEX_OP_ADD, 1, FUTEX_OP_CMP_LT, 0));
+    return other[1024] - 1 + (uint64_t)woken + (uint64_t)(waited + 1);
 }
 
 /* ---- memory ---- */

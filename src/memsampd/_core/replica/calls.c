@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "syscall_names.h"
 
+#include <linux/futex.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -236,6 +237,20 @@ message_outputs(struct remote *r, uint64_t address, long result, struct call_out
                           (uint64_t)result, out);
 }
 
+/* Whether a futex call may write to its second word; to the others that argument is nothing. */
+static bool
+writes_second_word(uint64_t operation)
+{
+    switch (operation & FUTEX_CMD_MASK) {
+    case FUTEX_WAKE_OP:
+    case FUTEX_WAIT_REQUEUE_PI:
+    case FUTEX_CMP_REQUEUE_PI:
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Memory that is other memory now. */
 static void
 area_outputs(const uint64_t argument[6], long number, long result, struct call_outputs *out)
@@ -282,6 +297,8 @@ call_outputs(struct remote *r, const struct user_regs_struct *regs, long number,
         return false;
     if (number == SYS_fcntl && argument[1] < 5) /* duplicates and flags: no pointer */
         return true;
+    if (number == SYS_futex && writes_second_word(argument[1]))
+        add(out, argument[4], 4);
     const struct call *call = &table[number];
     if (call->effect == EFFECT_AREAS) {
         area_outputs(argument, number, result, out);

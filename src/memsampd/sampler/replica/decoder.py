@@ -119,7 +119,6 @@ _LOADS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_
 # cmpxchg writes back what it read where the comparison fails: a store on every path.
 _STORES = WRITES
 
-_SYSTEM_CALLS = {Mnemonic.SYSCALL, Mnemonic.SYSENTER, Mnemonic.INT}
 _PUSH_FLAGS = {Mnemonic.PUSHF, Mnemonic.PUSHFD, Mnemonic.PUSHFQ}
 
 
@@ -153,8 +152,11 @@ _STRINGS = {
     for size in "BWDQ"
 }
 # Tiles have strides of their own; iret and the like leave user mode's rules; the mask of maskmovq
-# is in the x87 registers.
-_UNSUPPORTED = _mnemonics("TILE", "IRET", "BNDLDX", "BNDSTX", "XRSTORS", "MASKMOVQ", "CLZERO")
+# is in the x87 registers; the calls of `int` and `sysenter` have other numbers.
+_UNSUPPORTED = {
+    *_mnemonics("TILE", "IRET", "BNDLDX", "BNDSTX", "XRSTORS", "MASKMOVQ", "CLZERO", "SYSENTER"),
+    Mnemonic.INT,
+}
 _BROADCAST_BITS = re.compile("BROADCAST([0-9]+)_")
 _MEMORY_SIZE_NAMES = {v: k for k, v in vars(MemorySize).items() if isinstance(v, int)}
 
@@ -318,7 +320,7 @@ class RecipeDecoder:
     def describe(self, recipe: np.void, instruction: iced_x86.Instruction) -> None:
         """Fill in what the references of an instruction are."""
         mnemonic = instruction.mnemonic
-        if mnemonic in _SYSTEM_CALLS:
+        if mnemonic == Mnemonic.SYSCALL:
             recipe["flags"] = SYSCALL
             return
         if instruction.code == Code.INVALID or mnemonic in _UNSUPPORTED:

@@ -73,7 +73,8 @@ class ReplicaSource:
         may_keep: keep the replica's pages from burst to burst, where the kernel can (Linux 6.4).
 
     Raises:
-        CaptureError: the target is gone, or there is no room for translated code in it.
+        CaptureError: the target is gone, a 32-bit program, or there is no room for translated code
+            in it.
         OSError: no replica can be made on this machine.
     """
 
@@ -99,6 +100,7 @@ class ReplicaSource:
         self._rest: _Rest | None = None
         self._spent = BurstCost()  # and not told yet
         self._knows_code = False
+        self._refused: Taken | None = None  # by the present program, for good
         self._replica = self._make()
 
     def _make(self) -> _core.Replica:
@@ -122,6 +124,7 @@ class ReplicaSource:
         self._replica.close()
         self._last = None
         self._knows_code = False
+        self._refused = None
         try:
             self._replica = self._make()
         except OSError as error:
@@ -219,6 +222,8 @@ class ReplicaSource:
     def _taken(self, request: BurstRequest, collector: Collector) -> _Rest:
         if self._replica.is_stale():
             self._renew()
+        if self._refused is not None:
+            raise self._refused.refusal(self._pid)
         if not self._knows_code:
             self._learn(request)
             self._knows_code = True
@@ -306,6 +311,8 @@ class ReplicaSource:
                 if taken.holds == 0:  # it was gone before: perhaps with the thread that made it
                     continue
                 raise CaptureError("lost", f"the replica of process {self._pid} was lost")
+            if taken.status == "not-64-bit":  # what our stop breaks off there is not set right
+                self._refused = taken
             if taken.status != "ok":
                 raise taken.refusal(self._pid)
             if taken.end != "cold" or self._is_cancelled:

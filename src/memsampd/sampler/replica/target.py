@@ -19,6 +19,7 @@ _AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
 # Looking at each thread takes some 30 us: with more of them, some other one runs.
 _THREADS_LOOKED_AT = 64
 _DESCRIPTORS_LOOKED_AT = 4096
+_ELF_32_BIT = b"\x7fELF\x01"
 
 
 class TargetTraits(msgspec.Struct, frozen=True):
@@ -40,9 +41,15 @@ def read_traits(pid: int, proc: Path = PROC) -> TargetTraits:
     """Look at a target.
 
     Raises:
-        CaptureError: it is gone, or has no room for translated code.
+        CaptureError: it is gone, a 32-bit program, or has no room for translated code.
     """
     try:
+        if _is_32_bit(pid, proc):
+            raise CaptureError(
+                "not-64-bit",
+                f"process {pid} runs a 32-bit program",
+                "only 64-bit code is supported",
+            )
         return TargetTraits(
             _free_place(pid, proc),
             _has_userfaultfd(pid, proc),
@@ -50,6 +57,14 @@ def read_traits(pid: int, proc: Path = PROC) -> TargetTraits:
         )
     except OSError as error:
         raise CaptureError("gone", f"process {pid} is gone or cannot be read: {error}") from error
+
+
+def _is_32_bit(pid: int, proc: Path) -> bool:
+    try:
+        with open(proc / str(pid) / "exe", "rb") as file:
+            return file.read(len(_ELF_32_BIT)) == _ELF_32_BIT
+    except PermissionError:  # it may be run but not read
+        return False
 
 
 def _free_place(pid: int, proc: Path) -> int:

@@ -167,18 +167,24 @@ class Walker:
 
     def _step(self, ip: int) -> Step:
         """The step of an instruction, after a look whether its code has changed."""
-        page = ip >> 12
-        if page not in self._checked:
+        if ip >> 12 not in self._checked:
             if not self._is_code(ip):
                 raise WalkEndError(BurstEnd.FAULT, "a jump to no code: its stack has changed since")
-            code = self._read(page * PAGE_BYTES, PAGE_BYTES)
-            if self._code.get(page) != code:
-                self._forget(page)
-            self._checked[page] = self._code[page] = code
+            self._check(ip >> 12)
         step = self._steps.get(ip)
         if step is None:
             step = self._steps[ip] = self._compiler.step_at(ip)
         return step
+
+    def _check(self, page: int) -> bytes:
+        """The code of a page; if it has changed, what was made of it is forgotten."""
+        code = self._checked.get(page)
+        if code is None:
+            code = self._checked[page] = self._read(page * PAGE_BYTES, PAGE_BYTES)
+            if self._code.get(page) != code:
+                self._forget(page)
+            self._code[page] = code
+        return code
 
     def _forget(self, page: int) -> None:
         """Forget the steps of a page, and of the one before: the last may reach into this one."""
@@ -187,11 +193,8 @@ class Walker:
             del self._steps[ip]
 
     def _read_code(self, address: int, size_bytes: int) -> bytes:
-        found = b""
-        for page in (address >> 12, (address + size_bytes - 1) >> 12):
-            if page not in self._checked:
-                self._checked[page] = self._code[page] = self._read(page * PAGE_BYTES, PAGE_BYTES)
-            found += self._checked[page] if page != (address >> 12) or not found else b""
+        first, last = address >> 12, (address + size_bytes - 1) >> 12
+        found = b"".join(self._check(page) for page in range(first, last + 1))
         at = address & (PAGE_BYTES - 1)
         return found[at : at + size_bytes]
 

@@ -219,7 +219,8 @@ def test_vectors(name: str) -> None:
     ("code", "flags"),
     [
         pytest.param("0f05", decoder.SYSCALL, id="syscall"),
-        pytest.param("cd80", decoder.SYSCALL, id="int $0x80"),
+        pytest.param("cd80", decoder.UNSUPPORTED, id="int $0x80"),
+        pytest.param("0f34", decoder.UNSUPPORTED, id="sysenter"),
         pytest.param("48cf", decoder.UNSUPPORTED, id="iretq"),
         pytest.param("c4e27b4b0418", decoder.UNSUPPORTED, id="tileloadd"),
         pytest.param("0ff7d1", decoder.UNSUPPORTED, id="maskmovq"),

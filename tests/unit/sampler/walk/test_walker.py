@@ -263,6 +263,19 @@ def test_changed_code_is_read_again() -> None:
     assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA + 64]
 
 
+def test_changed_code_is_read_again_where_an_instruction_before_it_was_read_first() -> None:
+    """The last bytes of a page are read with the first ones of the next."""
+    machine = Machine("e9f90f0000")  # jmp to the last two bytes of the page: nops
+    machine.pages[CODE + PAGE_BYTES] = bytearray(bytes.fromhex("488b07 0f0b").ljust(PAGE_BYTES))
+    machine.pages[CODE][-2:] = b"\x90\x90"
+    machine.registers[RDI] = DATA
+    walker = Walker(machine.read, random.Random(1))
+    assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA]
+    machine.pages[CODE][100] = 1  # else it need not be read again
+    machine.pages[CODE + PAGE_BYTES][:6] = bytes.fromhex("488b4740 0f0b")
+    assert [row[1] for row in machine.walk(walker=walker).rows] == [DATA + 64]
+
+
 def test_what_is_forgotten_is_worked_out_again() -> None:
     # mov rdx, [rdi]; mov rdx, [rdi + 8]; mov rdx, [rdi + 16]; ud2
     machine = Machine("488b17 488b5708 488b5710 0f0b".replace(" ", ""))
