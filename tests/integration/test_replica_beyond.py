@@ -178,23 +178,26 @@ int main(void)
 }
 """
 
-# The same for a while, then in other memory, after that has been given back: in one of two places
-# in turn.
+# The same for a while, then in other memory, after that has been given back: in so many places in
+# turn that a burst is over, on a busy machine too, before one is used again: it is zero at first.
 GIVEN_BACK = """
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #define WORDS (6ul << 20)
-static uint64_t *place(unsigned which)
+#define PLACES 64
+static uint64_t *place(uint64_t which)
 {
-    return (uint64_t *)(0x100000000000 + which * 0x10000000000);
+    return (uint64_t *)(0x100000000000 + which % PLACES * 0x10000000);
 }
 int main(void)
 {
-    printf("%lu %lu\\n", (unsigned long)place(0), (unsigned long)place(1));
+    for (int which = 0; which < PLACES; which++)
+        printf("%lu ", (unsigned long)place(which));
+    printf("\\n");
     fflush(stdout);
     for (uint64_t at = 1, turn = 0;; turn++) {
-        volatile uint64_t *word = mmap(place(turn & 1), 8 * WORDS, PROT_READ | PROT_WRITE,
+        volatile uint64_t *word = mmap(place(turn), 8 * WORDS, PROT_READ | PROT_WRITE,
                                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         for (uint64_t i = 0; i < WORDS; i++)
             word[i] = i + 1;
