@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from memsampd.cost import BurstCost
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memsampd.cost import BurstCost
 
 
 class MemsampdError(Exception):
@@ -59,6 +62,8 @@ class CaptureError(MemsampdError):
     def __init__(
         self, reason: str, cause: str, remedy: str = "", cost: BurstCost | None = None
     ) -> None:
+        from memsampd.cost import BurstCost  # not for who only asks for help: it loads msgspec
+
         super().__init__(cause, remedy)
         self.reason = reason
         self.cost = cost or BurstCost()

@@ -189,7 +189,7 @@ def test_a_target_that_is_no_longer_the_askers_is_let_go_and_not_told_of(
     last = shown.seen[-1]
     target.wanted = replace(target.wanted, asked_by=OTHER)  # as if its ids were others now
     assert not target.turn(now + 100.0)
-    assert shown.seen[-1] == msgspec.structs.replace(last, alive=False)
+    assert shown.seen[-1] == msgspec.structs.replace(last, alive=False, is_let_go=True)
 
 
 @pytest.mark.parametrize("asker", [None, Peer(os.geteuid(), os.getegid(), False)])

@@ -25,10 +25,11 @@ replica_costs(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
 
-    return Py_BuildValue("{sK,sK,sd,sK}", "traps", (unsigned long long)r->traps, "faults",
+    return Py_BuildValue("{sK,sK,sd,sK,sK}", "traps", (unsigned long long)r->traps, "faults",
                          (unsigned long long)r->faults, "run_seconds", r->run_seconds,
                          "translated_instructions",
-                         (unsigned long long)r->blocks.translated_instructions);
+                         (unsigned long long)r->blocks.translated_instructions, "blocks",
+                         (unsigned long long)r->blocks.count);
 }
 
 static PyObject *
