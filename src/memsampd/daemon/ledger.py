@@ -26,7 +26,7 @@ _LATER_PART = 1.1
 # for another one, up to a limit. In live runs of a picture filter with ten phases the second was
 # spent before the last two, 40 % of its time.
 _EACH_PHASE_PART, _MOST_PHASES_PART = 0.02, 0.15
-# From here on it tells something of later turns what they took: at first much is loaded and decoded.
+# What turns took tells something of later ones from here on: at first much is loaded and decoded.
 # (Programs of 3 to 4 s had a fifth of their bursts less where it counted from the start.)
 _TURNS_FROM_SECONDS = 5.0
 # From here on until the start is over bursts come nearly evenly in each doubling of the time that
