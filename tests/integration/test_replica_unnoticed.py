@@ -797,7 +797,7 @@ def test_the_program_notices_nothing(source: str, tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_wait_that_lets_it_through(tmp_path: Path) -> None:
     with running(compile_c(tmp_path, LET_THROUGH)) as process:
-        assert outcome(process, attaches=100) == "right"
+        assert outcome(process, attaches=40) == "right"
 
 
 def test_its_memory_its_children_and_its_affinity_are_as_if_alone(tmp_path: Path) -> None:

@@ -193,8 +193,8 @@ def test_where_descriptors_do_not_suffice_others_are_sampled_each_time(
     with switching(program) as process, thinned(process.pid, 1 / 4, most_files) as source:
         before += 2  # its input and output
         known = set(list_threads(process.pid))
-        tell(process, "tttttt")
-        while len(born := set(list_threads(process.pid)) - known) < 6:
+        tell(process, "ttt")
+        while len(born := set(list_threads(process.pid)) - known) < 3:
             time.sleep(0.01)
         opened = set[int]()
 
