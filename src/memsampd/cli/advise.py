@@ -15,9 +15,8 @@ from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
 _APART_SECONDS = 2.0  # between two looks at live targets
-_PATIENCE_SECONDS = (
-    75.0  # until a daemon tells anew: it does so once a minute, whatever it has to do
-)
+# Until a daemon tells anew: it does so once a minute, whatever it has to do.
+_PATIENCE_SECONDS = 75.0
 
 if TYPE_CHECKING:
     from memsampd.cli.targets import CurvesSource, Document

@@ -8,8 +8,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -286,16 +286,27 @@ class Stoppable(Protocol):
         """End soon; may be called from a signal handler."""
 
 
-def is_kept_off(number: int) -> bool:
+def _is_kept_off(number: int) -> bool:
     """Whether whoever started us wants a hang-up ignored, as nohup does."""
     return number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
 
 
 @contextmanager
+def hearing(numbers: Iterable[int], hear: Callable[[int], None]) -> Iterator[None]:
+    """Have something done on these signals; not on a hang-up that nohup has us ignore."""
+    heard = [number for number in numbers if not _is_kept_off(number)]
+    before = {number: signal.signal(number, lambda number, _: hear(number)) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def stopping_on(
     session: Stoppable, *numbers: int, then: Callable[[int], None] = lambda number: None
-) -> Iterator[None]:
-    """End the session cleanly on these signals; not on a hang-up that nohup has us ignore.
+) -> AbstractContextManager[None]:
+    """End the session cleanly on these signals: :func:`hearing`.
 
     Args:
         session: that is to end.
@@ -303,17 +314,11 @@ def stopping_on(
         then: called with such a signal, too.
     """
 
-    def stop(number: int, frame: object) -> None:
+    def stop(number: int) -> None:
         session.stop(f"{signal.Signals(number).name}")
         then(number)
 
-    heard = [number for number in numbers if not is_kept_off(number)]
-    before = {number: signal.signal(number, stop) for number in heard}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return hearing(numbers, stop)
 
 
 @contextmanager

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from memsampd.cli.observing import (
     add_options,
     announce,
     configs,
-    is_kept_off,
+    hearing,
     loading,
     logged,
     observer,
@@ -132,19 +132,9 @@ def hand_on(process: subprocess.Popen[bytes], number: int) -> None:
         os.kill(process.pid, number)
 
 
-@contextmanager
-def forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def forwarding(process: subprocess.Popen[bytes]) -> AbstractContextManager[None]:
     """What is sent to us alone is handed on."""
-    heard = [number for number in _ENDING if not is_kept_off(number)]
-    before = {
-        number: signal.signal(number, lambda number, frame: hand_on(process, number))
-        for number in heard
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return hearing(_ENDING, partial(hand_on, process))
 
 
 COMMAND = RunCommand()
