@@ -44,11 +44,11 @@ changed_pages(const struct blocks *b)
     return changed;
 }
 
+/* `changed`: a bit for each page that has. */
 static void
-drop_changed(struct blocks *b)
+drop_changed(struct blocks *b, uint64_t changed)
 {
     const double started = now_seconds();
-    const uint64_t changed = changed_pages(b);
 
     for (size_t i = 0; i < b->count; i++) {
         struct block *block = &b->block[i];
@@ -171,12 +171,13 @@ enum code_check
 blocks_check_code(struct blocks *b, bool only_volatile, double until_seconds)
 {
     const enum code_check result = renew_pages(b, only_volatile, until_seconds);
+    const uint64_t changed = result == CODE_CHECKED ? changed_pages(b) : 0;
 
-    if (result != CODE_CHECKED || changed_pages(b) == 0)
+    if (changed == 0)
         return result;
     if (now_seconds() + b->drop_seconds > until_seconds)
         return CODE_LATE; /* what has changed stays noted */
-    drop_changed(b);
+    drop_changed(b, changed);
     forget_changes(b);
     return CODE_CHECKED;
 }
@@ -222,9 +223,10 @@ blocks_forget_code(struct blocks *b, double seconds, uint32_t kept_bursts)
 
     if (!mark_oldest(b, (size_t)(seconds / b->seconds_a_page), kept_bursts))
         return false;
-    if (changed_pages(b) == 0)
+    const uint64_t changed = changed_pages(b);
+    if (changed == 0)
         return true;
-    drop_changed(b);
+    drop_changed(b, changed);
     for (size_t i = 0; i < b->pages.capacity; i++)
         if (page[i].address != 0 && page[i].changed == 0 && keyed_put(&kept, sizeof *page, &page[i]) < 0) {
             keyed_clear(&kept);

@@ -84,12 +84,11 @@ class PerCpuRings:
                 self._open_thread(tid)
                 self._opened.add(tid)
 
-    def _open_some(self) -> None:
+    def _open_some(self, threads: Sequence[int]) -> None:
         """Open events of threads chosen at random: there are no descriptors for all of them."""
         self._opened.clear()
         self._inherited.clear()
-        threads = list_threads(self._options.pid, self._options.proc)
-        for tid in self._rng.sample(threads, min(self._most_threads, len(threads))):
+        for tid in self._rng.sample(threads, self._most_threads):
             self._open_thread(tid)
         raise CapabilityError("there are not enough descriptors: each time others are chosen")
 
@@ -205,12 +204,13 @@ class PerCpuRings:
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        threads = len(list_threads(self._options.pid, self._options.proc))
+        threads = list_threads(self._options.pid, self._options.proc)
         try:
-            if threads != self._asked_threads:  # it takes too long to be asked each time
-                self._asked_threads, self._most_threads = threads, self._affordable(threads)
-            if threads > self._most_threads:
-                self._open_some()
+            if len(threads) != self._asked_threads:  # it takes too long to be asked each time
+                self._asked_threads = len(threads)
+                self._most_threads = self._affordable(len(threads))
+            if len(threads) > self._most_threads:
+                self._open_some(threads)
             self._open_all()
         except (CapabilityError, TargetError) as error:
             note_unsampled(self, error)
