@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -445,28 +446,14 @@ def test_memory_that_allows_no_ring() -> None:
     assert descriptors() == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_an_ordinary_user_gets_smaller_rings() -> None:
-    """The locked memory of ordinary users is limited to about half a MiB a CPU."""
-    libc = ctypes.CDLL(None)
+def _told_by_a_child(tell: Callable[[], str]) -> str:
+    """What a process of its own, which may make itself smaller, has to tell."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        answer = "nothing"
         signal.alarm(int(PATIENCE_SECONDS))
         try:
-            os.setgid(65534)
-            os.setuid(65534)
-            libc.prctl(4, 1)  # PR_SET_DUMPABLE, which setuid cleared: as in an ordinary process
-            resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
-            with busy_child() as busy:
-                source = TaskClockSource(busy.pid, ring_bytes=1 << 22)
-                read_until(source)
-                is_smaller = source.ring_samples < (1 << 22) // RECORD_BYTES
-                answer = "read;" if is_smaller else "told to be as large as was asked for"
-                TaskClockSource(busy.pid)  # there is nothing left of the limit
-        except CapabilityError as error:
-            answer += f" {error}"
+            answer = tell()
         except BaseException as error:
             answer = repr(error)
         os.write(writing, answer.encode())
@@ -475,6 +462,36 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     with open(reading) as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
+    return answer
+
+
+def _become_ordinary() -> None:
+    os.setgid(65534)
+    os.setuid(65534)
+    # PR_SET_DUMPABLE, which setuid cleared: as in an ordinary process
+    ctypes.CDLL(None).prctl(4, 1)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+
+
+def _rings_of_an_ordinary_user() -> str:
+    answer = "nothing"
+    _become_ordinary()
+    try:
+        with busy_child() as busy:
+            source = TaskClockSource(busy.pid, ring_bytes=1 << 22)
+            read_until(source)
+            is_smaller = source.ring_samples < (1 << 22) // RECORD_BYTES
+            answer = "read;" if is_smaller else "told to be as large as was asked for"
+            TaskClockSource(busy.pid)  # there is nothing left of the limit
+    except CapabilityError as error:
+        answer += f" {error}"
+    return answer
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_an_ordinary_user_gets_smaller_rings() -> None:
+    """The locked memory of ordinary users is limited to about half a MiB a CPU."""
+    answer = _told_by_a_child(_rings_of_an_ordinary_user)
     assert answer.startswith("read; a ring buffer for samples cannot be mapped")
     assert "perf_event_mlock_kb" in answer
 
@@ -495,10 +512,7 @@ def _spin_in_threads(told: int, threads: int) -> None:
 def _sampled_threads(threads: int) -> str:
     """As an ordinary user, sample a process that comes to have so many threads."""
     told, tell = os.pipe()
-    os.setgid(65534)
-    os.setuid(65534)
-    ctypes.CDLL(None).prctl(4, 1)
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    _become_ordinary()
     pid = os.fork()
     if pid == 0:
         signal.alarm(int(PATIENCE_SECONDS))
@@ -519,21 +533,8 @@ def _sampled_threads(threads: int) -> str:
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 def test_threads_that_begin_later_have_smaller_rings_if_need_be() -> None:
     limit_kib = int(Path("/proc/sys/kernel/perf_event_mlock_kb").read_text()) * len(online_cpus())
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(int(PATIENCE_SECONDS))
-        try:  # one more than has room
-            answer = _sampled_threads(limit_kib // (256 + 4) + 1)
-        except BaseException as error:
-            answer = repr(error)
-        os.write(writing, answer.encode())
-        os._exit(0)
-    os.close(writing)
-    with open(reading) as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    assert answer == "all, 1 note, True"
+    threads = limit_kib // (256 + 4) + 1  # one more than has room
+    assert _told_by_a_child(partial(_sampled_threads, threads)) == "all, 1 note, True"
 
 
 @pytest.mark.parametrize("most_files", [None, 1])
