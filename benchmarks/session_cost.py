@@ -53,6 +53,13 @@ START_GOAL_SECONDS = 0.15
 TURN_GOAL_SECONDS = 0.002
 LATER_GOAL = 0.03  # own CPU time of the target's, later on
 LATER_SECONDS = 20.0
+WITH_OWN_HEAP = """
+import runpy, sys
+from memsampd import _core
+_core.use_huge_pages()
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 PARTS: dict[str, tuple[tuple[type, str], ...]] = {
     "turns: reading samples": ((MappedBranches, "read"), (MappedBranches, "latest")),
     "turns: windows, phases": (
@@ -294,7 +301,7 @@ def told(costs: Costs) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    if ONE_THREAD not in os.environ:  # read when numpy is loaded: as memsampd's main() has it
+    if ONE_THREAD not in os.environ:  # both before numpy is loaded: as memsampd's main() has it
         use_one_thread()
-        sys.exit(subprocess.call([sys.executable, *sys.argv]))
+        sys.exit(subprocess.call([sys.executable, "-c", WITH_OWN_HEAP, *sys.argv]))
     sys.exit(main())

@@ -16,6 +16,7 @@ extern PyMethodDef memsampd_machine[];
 extern PyMethodDef memsampd_noise[];
 extern PyMethodDef memsampd_odometer[];
 extern PyMethodDef memsampd_phases[];
+extern PyMethodDef memsampd_own_heap[];
 extern PyMethodDef memsampd_probe[];
 extern PyMethodDef memsampd_product_limit[];
 extern PyMethodDef memsampd_random_ratios[];

@@ -40,6 +40,7 @@ core_exec(PyObject *module)
         memsampd_noise,
         memsampd_odometer,
         memsampd_phases,
+        memsampd_own_heap,
         memsampd_probe,
         memsampd_product_limit,
         memsampd_random_ratios,

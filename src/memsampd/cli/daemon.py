@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memsampd import _core
+
 if TYPE_CHECKING:
     from memsampd.daemon.node.config import NodeConfig
     from memsampd.daemon.node.node import Node
@@ -42,7 +44,7 @@ class DaemonCommand:
         Raises:
             MemsampdError: the configuration cannot be used, or a daemon runs already.
         """
-        from memsampd.daemon.node.allocator import keep_little
+        _core.use_huge_pages()  # before what is loaded now
         from memsampd.daemon.node.config import default_socket, default_state_dir
         from memsampd.daemon.node.control_socket import require_no_daemon
         from memsampd.daemon.node.node import Node
@@ -51,7 +53,6 @@ class DaemonCommand:
         from memsampd.daemon.store.database import ProfileStore
         from memsampd.daemon.store.file import FILE_NAME
 
-        keep_little()
         config = configuration(args.config)
         log_to_stderr()
         listen = config.listen if args.listen is None else args.listen

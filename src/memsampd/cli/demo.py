@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from memsampd.cli.observing import announce, logged, observer, summarise
+from memsampd.cli.observing import announce, loading, logged, observer, summarise
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
 
@@ -43,11 +43,13 @@ class DemoCommand:
             CapabilityError: no C compiler, no matplotlib, or this machine has no backend.
             RecordingError: the directory cannot be written.
         """
-        from memsampd.cli.report import COMMAND as REPORT
-        from memsampd.daemon.attach import attached
-        from memsampd.daemon.config import OutputConfig, SessionConfig
-        from memsampd.demo.program import compile_demo
         from memsampd.errors import CapabilityError, RecordingError
+
+        with loading():
+            from memsampd.cli.report import COMMAND as REPORT
+            from memsampd.daemon.attach import attached
+            from memsampd.daemon.config import OutputConfig, SessionConfig
+            from memsampd.demo.program import compile_demo
 
         if find_spec("matplotlib") is None:
             raise CapabilityError(

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from memsampd import _core
 from memsampd.errors import UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
@@ -28,7 +29,11 @@ _PAUSE_PATIENCE_SECONDS = 2.0  # a hold takes milliseconds; a wait for a thread 
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """What is loaded meanwhile stays: do not look for garbage in it, now or later."""
+    """What is loaded meanwhile stays: do not look for garbage in it, now or later.
+
+    What a turn needs of it lies in few pages, see own_heap.c.
+    """
+    _core.use_huge_pages()
     gc.disable()
     try:
         yield
