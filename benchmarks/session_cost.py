@@ -1,7 +1,7 @@
 """What a session costs memsampd itself: CPU time of its processes, by part.
 
 usage: python benchmarks/session_cost.py [--quick] [--json FILE] [--after SECONDS --seconds SECONDS]
-                                         [-- PROGRAM ARGUMENT...]
+                                         [--small-pages] [-- PROGRAM ARGUMENT...]
 
 The bundled example, or a program, is observed as ``memsampd attach`` does by default. What is done
 for it is timed call by call (CPU time of the calling thread, without what called parts take), what
@@ -11,7 +11,8 @@ everything that follows from it included. Exit status 1 if one is missed.
 
 With ``--after``, what comes from so many seconds after the attach on is told, of the endless
 programs of cost_turns.py if no program is named, and for so many seconds (``--seconds``). Goal:
-memsampd's processes use at most 3 % of the target's CPU time.
+memsampd's processes use at most 3 % of the target's CPU time. With ``--small-pages`` memsampd's own
+heap does not lie in huge pages, for comparison.
 """
 
 from __future__ import annotations
@@ -53,10 +54,11 @@ START_GOAL_SECONDS = 0.15
 TURN_GOAL_SECONDS = 0.002
 LATER_GOAL = 0.03  # own CPU time of the target's, later on
 LATER_SECONDS = 20.0
-WITH_OWN_HEAP = """
+SMALL_PAGES = "--small-pages"
+WITH_OWN_HEAP = f"""
 import runpy, sys
 from memsampd import _core
-_core.use_huge_pages()
+if {SMALL_PAGES!r} not in sys.argv: _core.use_huge_pages()
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -245,6 +247,7 @@ def main() -> int:
     add_options(parser, "one round of the example; later on, half as long")
     parser.add_argument("--after", type=float, help="seconds after the attach to count from")
     parser.add_argument("--seconds", type=float, help=f"then for so long ({LATER_SECONDS:g})")
+    parser.add_argument(SMALL_PAGES, action="store_true", help="memsampd's own heap lies in these")
     parser.add_argument("program", nargs="*", help="what to observe in place of the example")
     args = parser.parse_args()
     accounts = Accounts()
@@ -269,7 +272,7 @@ def _later(accounts: Accounts, args: argparse.Namespace) -> int:
     """Measure from some seconds after the attach on, print and judge."""
     seconds = args.seconds or (LATER_SECONDS / 2 if args.quick else LATER_SECONDS)
     if not args.program:
-        return _each_later(args.after, seconds, args.json)
+        return _each_later(args, seconds)
     costs = measure(accounts, args.program, args.after, args.after + seconds)
     print(f"{' '.join(args.program)}, from {args.after:g} s on:", *rows(costs), "", sep="\n")
     share = costs.total / max(costs.target, 1e-9)
@@ -277,13 +280,14 @@ def _later(accounts: Accounts, args: argparse.Namespace) -> int:
     return finish(args.json, told(costs), [missed] if share > LATER_GOAL else [])
 
 
-def _each_later(after: float, seconds: float, path: Path | None) -> int:
+def _each_later(args: argparse.Namespace, seconds: float) -> int:
     """Do that with all endless programs, each in a process of its own, which its session pays."""
     found: dict[str, object] = {}
     missed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         one = Path(folder) / "costs.json"
-        options = (f"--after={after}", f"--seconds={seconds}", f"--json={one}", "--")
+        options = [f"--after={args.after}", f"--seconds={seconds}", f"--json={one}"]
+        options += [*[SMALL_PAGES] * args.small_pages, "--"]
         for name in endless.WORK:
             program = (sys.executable, endless.__file__, name)
             one.unlink(missing_ok=True)  # that of the program before
@@ -291,7 +295,7 @@ def _each_later(after: float, seconds: float, path: Path | None) -> int:
                 missed.append(f"of {name}, see above")
             if one.exists():
                 found[name] = json.loads(one.read_text("utf-8"))
-    return finish(path, found, missed)
+    return finish(args.json, found, missed)
 
 
 def told(costs: Costs) -> dict[str, object]:

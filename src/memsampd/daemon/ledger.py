@@ -29,6 +29,7 @@ _EACH_PHASE_PART, _MOST_PHASES_PART = 0.02, 0.15
 # What turns took tells something of later ones from here on: at first much is loaded and decoded.
 # (Programs of 3 to 4 s had a fifth of their bursts less where it counted from the start.)
 _TURNS_FROM_SECONDS = 5.0
+_LEAST_TURN_WEIGHT = 1 / 16  # of the last turn: what a burst took is told before that it was one
 # From here on until the start is over bursts come nearly evenly in each doubling of the time that
 # has passed, for nobody knows how long a program will run; half as many again as evenly, for most
 # end before that. In simulated runs of 2 to 15 s this was best, or nearly.
@@ -95,6 +96,7 @@ class Ledger:
         self._waiting_since: float | None = None
         self._phases_part = 0.0
         self._lent_seconds = now_seconds  # when a burst last went on credit
+        self._turns, self._turn_seconds = 0, 0.0  # what one took lately
         self._turns_before = 0.0, 0.0  # what they took before that tells anything, own and target's
 
     def change(
@@ -136,6 +138,7 @@ class Ledger:
             self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
+        without_bursts = self._without_bursts_seconds
         if now_seconds - self._ran_seconds > _ASLEEP_SECONDS:
             self._idle_cpu_seconds += max(own_cpu_seconds - self._own_cpu_seconds, 0.0)
         self._own_cpu_seconds = own_cpu_seconds
@@ -149,9 +152,16 @@ class Ledger:
         )
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
+        else:
+            self._add_turn(self._without_bursts_seconds - without_bursts)
         if self._elapsed_seconds < _TURNS_FROM_SECONDS:
             self._turns_before = self._without_bursts_seconds, self._target_cpu_seconds
         return elapsed
+
+    def _add_turn(self, seconds: float) -> None:
+        self._turns += 1
+        weight = max(_LEAST_TURN_WEIGHT, 1 / self._turns)
+        self._turn_seconds += weight * (seconds - self._turn_seconds)
 
     def tell_phases(self, phases: int) -> None:
         """Note how many phases the program has had so far."""
@@ -214,6 +224,16 @@ class Ledger:
         since_start = self._used_seconds - (self._start_cpu_seconds or 0.0)
         cost = (since_start + USUAL_CPU_SECONDS) / (self._taken + 1)
         return left / cost, later_seconds
+
+    @property
+    def turn_seconds(self) -> float:
+        """Own CPU time that a turn took lately."""
+        return max(self._turn_seconds, 0.0)
+
+    @property
+    def own_cpu_rate(self) -> float:
+        """CPU seconds that memsampd may use a second while the target goes on as lately."""
+        return self._own_cpu_share * max(self._busy_share, 0.01)
 
     @property
     def busy_share(self) -> float:

@@ -1,26 +1,54 @@
-"""How long a session's next turn may wait."""
+"""When a session's next turn comes."""
 
 from __future__ import annotations
 
+import math
+
+import msgspec
+
 from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Pipeline
 
-# What is done a turn takes a millisecond or so, however few samples have come, and more where each
+# What is done a turn takes some milliseconds, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
 _TURN_SECONDS = 0.25
 # While no burst can be paid for, or no window ends, there is nothing to decide, and after the start
-# little, unless words are watched. What is sampled meanwhile must have room, though the target may
-# suddenly do more: a ring has some 700 samples.
+# little, unless words are watched.
 _CALM_TURN_SECONDS = 0.5
-_CALM_TURN_SAMPLES = 250
-_WAITING_TURN_SECONDS = 1.0  # of who uses little CPU time
+_WAITING_TURN_SECONDS = 1.0
+# Later, where turns take so much that bursts would have to wait for it, they are rarer: they are to
+# use such a part of what memsampd may use at most.
+_TURNS_PART = 0.3
+_SLOWEST_TURN_SECONDS = 5.0
+# What is sampled meanwhile must have room, though the target may suddenly do more.
+_RING_PART = 0.6
+_LOOK_SECONDS = 0.25  # for what the target has used
 _HURRIED_TURN_SECONDS = 0.03
 _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
 # nothing else tells of large caches. Not where no CPU is idle: a turn costs what a watch may.
 _WATCHING_TURN_SECONDS = 0.1
-_IDLE_TURN_SECONDS = 0.25
+_IDLE_TURN_SECONDS = 10.0
 _IDLE_AFTER_SECONDS = 1.0
+# A look takes a millisecond or more where all has gone from the caches meanwhile: who has slept for
+# long may be found awake somewhat later.
+_IDLE_LOOK_PART, _IDLE_LOOK_SECONDS = 0.025, 1.0
+_ANY_SECONDS = 1e-9
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """How long to wait for the next turn.
+
+    Attributes:
+        seconds: so long at most, wall time.
+        ran_seconds: less if the target has used so much CPU time on one CPU.
+        look_seconds: how often to look for that.
+    """
+
+    seconds: float
+    ran_seconds: float = math.inf
+    look_seconds: float = math.inf
 
 
 def is_idle(pipeline: Pipeline) -> bool:
@@ -33,42 +61,59 @@ def hurries(pipeline: Pipeline) -> bool:
     return pipeline.hurries and not is_idle(pipeline)
 
 
-def pause_seconds(
+def next_pause(
     pipeline: Pipeline,
     config: SessionConfig,
-    period_seconds: float,
+    ring_seconds: float,
     *,
     waits_for_cpu: bool,
     is_watching: bool,
-) -> float:
-    """How long the next turn may wait, seconds.
+) -> Pause:
+    """How long the next turn may wait.
 
     Args:
         pipeline: what is decided there.
         config: how to observe.
-        period_seconds: CPU time between two branch samples.
+        ring_seconds: so much CPU time of one CPU fits into a ring of samples.
         waits_for_cpu: what this thread does is taken from somebody.
         is_watching: words are watched now: what follows them waits for the next turn.
     """
     if hurries(pipeline):
-        return _HURRIED_TURN_SECONDS
+        return Pause(_TURN_SECONDS, _ANY_SECONDS, _HURRIED_TURN_SECONDS)
     if is_idle(pipeline):
-        return _IDLE_TURN_SECONDS
+        idle_seconds = pipeline.parts.ledger.idle_seconds
+        look_seconds = min(max(_LOOK_SECONDS, _IDLE_LOOK_PART * idle_seconds), _IDLE_LOOK_SECONDS)
+        return Pause(_IDLE_TURN_SECONDS, _ANY_SECONDS, look_seconds)
     if config.stops_nothing and is_watching and not waits_for_cpu:
-        return _WATCHING_TURN_SECONDS
+        return Pause(_WATCHING_TURN_SECONDS)
     if pipeline.awaits_burst:
-        return _BURST_TURN_SECONDS
+        return Pause(_BURST_TURN_SECONDS)
     ledger = pipeline.parts.ledger
-    room_seconds = _CALM_TURN_SAMPLES * period_seconds
-    busy_share = max(ledger.busy_share, 0.01)
+    room_seconds = max(_RING_PART * ring_seconds, _TURN_SECONDS)
+    least_seconds = _least_seconds(ledger)
+    window_seconds = config.window_seconds / max(ledger.busy_share, 0.01)
     if ledger.is_waiting or not ledger.has_room(is_unseen=True):
         calm_seconds = _CALM_TURN_SECONDS if ledger.is_start else _WAITING_TURN_SECONDS
-        pause = min(calm_seconds, room_seconds) / min(busy_share, 1.0)
-        return max(min(pause, _WAITING_TURN_SECONDS), _TURN_SECONDS)
+        return _while_there_is_room(max(calm_seconds, least_seconds), room_seconds)
     # Who gets little CPU time has few windows: one a turn is enough.
-    pause = config.window_seconds / busy_share
     is_calm = not (ledger.is_start or is_watching)
-    wanted = _CALM_TURN_SECONDS if is_calm else min(pause, _CALM_TURN_SECONDS)
-    usual = max(min(wanted, room_seconds), _TURN_SECONDS)
-    until_due = pipeline.windows_left * pause
-    return min(max(until_due, _BURST_TURN_SECONDS), usual) if until_due > 0 else usual
+    wanted = _CALM_TURN_SECONDS if is_calm else min(window_seconds, _CALM_TURN_SECONDS)
+    usual = max(wanted, least_seconds)
+    until_due = pipeline.windows_left * window_seconds
+    if until_due > 0:
+        usual = min(max(until_due, _BURST_TURN_SECONDS), usual)
+    return _while_there_is_room(usual, room_seconds)
+
+
+def _least_seconds(ledger: Ledger) -> float:
+    """How long a turn is to wait for its cost; at first phases are new, and many of them short."""
+    if ledger.is_start:
+        return _TURN_SECONDS
+    affordable = ledger.turn_seconds / (_TURNS_PART * ledger.own_cpu_rate)
+    return min(max(affordable, _TURN_SECONDS), _SLOWEST_TURN_SECONDS)
+
+
+def _while_there_is_room(seconds: float, room_seconds: float) -> Pause:
+    return (
+        Pause(seconds) if seconds <= room_seconds else Pause(seconds, room_seconds, _LOOK_SECONDS)
+    )

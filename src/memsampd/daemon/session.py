@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.notes import NoteTeller
-from memsampd.daemon.pace import hurries, is_idle, pause_seconds
+from memsampd.daemon.pace import Pause, hurries, is_idle, next_pause
 from memsampd.daemon.priority import Contention, yield_to_others
 from memsampd.daemon.session_parts import Recorder, SessionObserver, SessionParts
 from memsampd.daemon.showing import Publisher, present_state
@@ -171,12 +171,16 @@ class Session:
         return hurries(self._parts.pipeline)
 
     def pause_seconds(self) -> float:
-        """How long the next turn may wait, seconds."""
+        """How long the next turn may wait, seconds, whatever the target does."""
+        pause = self._next_pause()
+        return min(pause.seconds, pause.look_seconds)
+
+    def _next_pause(self) -> Pause:
         parts = self._parts
-        return pause_seconds(
+        return next_pause(
             parts.pipeline,
             self._config,
-            parts.sampling.period_seconds,
+            parts.branches.ring_samples * parts.sampling.period_seconds,
             waits_for_cpu=self._waits_for_cpu,
             is_watching=parts.watchpoints is not None and parts.watchpoints.is_watching,
         )
@@ -186,15 +190,31 @@ class Session:
 
         Where it did so lately, it comes as soon as a burst has, too: the next one may be of use.
         """
-        end = time.monotonic() + self.pause_seconds()
+        began, pause = time.monotonic(), self._next_pause()
+        end = began + pause.seconds
+        if self._config.duration_seconds is not None:
+            end = min(end, self._started_seconds + self._config.duration_seconds)
         is_often = self._parts.pipeline.meets_new_code
-        glance = _OFTEN_SECONDS if is_often else self._glance_seconds()
+        glance = min(_OFTEN_SECONDS if is_often else self._glance_seconds(), pause.look_seconds)
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, glance), self._parts.handle.fileno()):
                 return
-            has_come = is_often and self._parts.tracer.has_results
-            if left > glance and (has_come or (self._may_hurry and self._runs_new_code())):
+            if left <= glance:
+                continue
+            passed = time.monotonic() - began
+            if min(self._ran_seconds(), passed) >= pause.ran_seconds:
                 return
+            has_come = is_often and self._parts.tracer.has_results
+            if has_come or (self._may_hurry and self._runs_new_code()):
+                return
+
+    def _ran_seconds(self) -> float:
+        """CPU time of the target since the last turn, if all who are sampled are in it."""
+        if self._config.follow_forks:
+            return math.inf
+        with contextlib.suppress(TargetError):  # gone: the wait ends
+            return process_cpu_ns(self._target.pid) * 1e-9 - self._target_cpu
+        return 0.0
 
     def _glance_seconds(self) -> float:
         if not self._may_hurry:

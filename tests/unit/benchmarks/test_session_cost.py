@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -85,7 +86,8 @@ def test_a_program_that_failed_has_not_the_figures_of_the_one_before(
     python.write_text(ONCE.format(told=tmp_path / "told"))
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    assert session_cost._each_later(1.0, 1.0, figures) == 1
+    args = argparse.Namespace(after=1.0, json=figures, small_pages=False)
+    assert session_cost._each_later(args, 1.0) == 1
     first, *others = endless.WORK
     assert json.loads(figures.read_text()) == {first: {"total": 1}}
     assert capsys.readouterr().out.count("goal missed: of ") == len(others)

@@ -60,7 +60,7 @@ libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]
 for each in [libc.malloc(1_000_000) for _ in range(10)]: libc.free(each)
-buffers = [libc.malloc(50_000) for _ in range(200)]
+buffers = [libc.malloc(50_000) for _ in range(350)]
 objects = [(each, str(each)) for each in range(300_000)]
 full = resident()
 areas = advised()
@@ -91,7 +91,7 @@ def test_what_is_allocated_lies_in_huge_pages_and_is_given_back() -> None:
     given, again, buffers, objects, total, freed = json.loads(run(PLACED).stdout)
     assert given
     assert again
-    assert buffers > 0.9
+    assert buffers > 0.8  # but for up to 2 MiB before the first huge page
     assert objects > 0.9
     assert total == sum(range(300_000))
     assert freed > 10_000_000  # of some 40 MB: most arenas, and no buffer

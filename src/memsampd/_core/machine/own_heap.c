@@ -12,8 +12,8 @@
 enum {
     HUGE_PAGE = 2 << 20,
     ARENAS_BYTES = 4 * HUGE_PAGE, /* mapped at once for Python's small objects; used page by page */
-    HEAP_BYTES = 64 << 20,        /* what malloc() gets at once; the same */
-    MAPPED_FROM_BYTES = 4 << 20,  /* what is as large is mapped on its own, and given back */
+    HEAP_BYTES = 24 << 20,        /* what malloc() gets at once; a session has some 20 MB of that in use */
+    MAPPED_FROM_BYTES = 128 << 10, /* what is as large is mapped on its own, and given back */
 };
 
 /* Part of Python's interface since 3.4, though not of its limited one: weak, for it may go. */
@@ -80,12 +80,14 @@ advise_heap(void)
 {
 #ifdef __GLIBC__
     mallopt(M_ARENA_MAX, 1);
-    mallopt(M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
-    mallopt(M_TRIM_THRESHOLD, 2 * HEAP_BYTES); /* what is got here stays */
+    mallopt(M_MMAP_THRESHOLD, HUGE_PAGE);
+    mallopt(M_TRIM_THRESHOLD, 2 * HEAP_BYTES); /* so that what is got here stays */
     mallopt(M_TOP_PAD, HEAP_BYTES);
     char *before = sbrk(0);
-    void *volatile grown = malloc(MAPPED_FROM_BYTES - HUGE_PAGE);
+    void *volatile grown = malloc(HUGE_PAGE / 2);
     free(grown);
+    mallopt(M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
+    mallopt(M_TOP_PAD, MAPPED_FROM_BYTES);
     char *after = sbrk(0), *start = aligned(before), *end = aligned(after) - HUGE_PAGE;
     return start < end ? madvise(start, (size_t)(end - start), MADV_HUGEPAGE) : -1;
 #else
