@@ -79,8 +79,10 @@ def test_a_register_goes_on_from_sample_to_sample(
     assert set(samples.tid.tolist()) == {counter.pid}
     assert (np.diff(samples.time_seconds) > 0).all()
     assert len(samples) <= SAMPLES + 1  # one of the last time may come late
-    advance = np.diff(samples.registers.view(np.int64), axis=0)
-    assert (advance > 0).all(axis=0).any()
+    values = samples.registers.view(np.int64)
+    # It stands still where the host takes the CPU away between two ticks.
+    goes_on = (np.diff(values, axis=0) >= 0).all(axis=0) & (values[-1] > values[0])
+    assert goes_on.any()
     assert descriptors() == before
     assert traces_left(counter.pid) == []
 
