@@ -50,6 +50,11 @@ class Pause(msgspec.Struct, frozen=True):
     ran_seconds: float = math.inf
     look_seconds: float = math.inf
 
+    @property
+    def without_looks_seconds(self) -> float:
+        """The same for who does not look in between: in less time it cannot have run so much."""
+        return min(self.seconds, max(self.look_seconds, self.ran_seconds))
+
 
 def is_idle(pipeline: Pipeline) -> bool:
     """Whether the target has not run lately."""
@@ -91,11 +96,11 @@ def next_pause(
     ledger = pipeline.parts.ledger
     room_seconds = max(_RING_PART * ring_seconds, _TURN_SECONDS)
     least_seconds = _least_seconds(ledger)
-    window_seconds = config.window_seconds / max(ledger.busy_share, 0.01)
     if ledger.is_waiting or not ledger.has_room(is_unseen=True):
         calm_seconds = _CALM_TURN_SECONDS if ledger.is_start else _WAITING_TURN_SECONDS
         return _while_there_is_room(max(calm_seconds, least_seconds), room_seconds)
     # Who gets little CPU time has few windows: one a turn is enough.
+    window_seconds = config.window_seconds / max(ledger.busy_share, 0.01)
     is_calm = not (ledger.is_start or is_watching)
     wanted = _CALM_TURN_SECONDS if is_calm else min(window_seconds, _CALM_TURN_SECONDS)
     usual = max(wanted, least_seconds)

@@ -172,15 +172,19 @@ class Session:
 
     def pause_seconds(self) -> float:
         """How long the next turn may wait, seconds, whatever the target does."""
-        pause = self._next_pause()
-        return min(pause.seconds, pause.look_seconds)
+        return self._next_pause().without_looks_seconds
+
+    @property
+    def ring_seconds(self) -> float:
+        """For so long who keeps a CPU busy fills the buffer of its samples."""
+        return self._parts.branches.ring_samples * self._parts.sampling.period_seconds
 
     def _next_pause(self) -> Pause:
         parts = self._parts
         return next_pause(
             parts.pipeline,
             self._config,
-            parts.branches.ring_samples * parts.sampling.period_seconds,
+            self.ring_seconds,
             waits_for_cpu=self._waits_for_cpu,
             is_watching=parts.watchpoints is not None and parts.watchpoints.is_watching,
         )
@@ -194,29 +198,35 @@ class Session:
         end = began + pause.seconds
         if self._config.duration_seconds is not None:
             end = min(end, self._started_seconds + self._config.duration_seconds)
-        is_often = self._parts.pipeline.meets_new_code
-        glance = min(_OFTEN_SECONDS if is_often else self._glance_seconds(), pause.look_seconds)
+        glance = min(self._glance_seconds(), pause.look_seconds)
         while (left := end - time.monotonic()) > 0:
             if self._stop.wait(min(left, glance), self._parts.handle.fileno()):
                 return
-            if left <= glance:
-                continue
-            passed = time.monotonic() - began
-            if min(self._ran_seconds(), passed) >= pause.ran_seconds:
-                return
-            has_come = is_often and self._parts.tracer.has_results
-            if has_come or (self._may_hurry and self._runs_new_code()):
+            has_passed = time.monotonic() - began >= pause.ran_seconds
+            if left > glance and ((has_passed and self._has_run(pause)) or self._is_of_use()):
                 return
 
-    def _ran_seconds(self) -> float:
-        """CPU time of the target since the last turn, if all who are sampled are in it."""
+    def _has_run(self, pause: Pause) -> bool:
+        """Whether the target has run for so long, or children may have, whose time is not told."""
         if self._config.follow_forks:
-            return math.inf
-        with contextlib.suppress(TargetError):  # gone: the wait ends
-            return process_cpu_ns(self._target.pid) * 1e-9 - self._target_cpu
-        return 0.0
+            return True
+        return self._present_cpu_seconds() - self._target_cpu >= pause.ran_seconds
+
+    def _is_of_use(self) -> bool:
+        """Whether a burst may be had of code that the target has gone on to."""
+        if self._parts.pipeline.meets_new_code and self._parts.tracer.has_results:
+            return True
+        return self._may_hurry and self._runs_new_code()
+
+    def _present_cpu_seconds(self) -> float:
+        """CPU time of the target; as it was at the last turn if that has gone."""
+        with contextlib.suppress(TargetError):
+            return process_cpu_ns(self._target.pid) * 1e-9
+        return self._target_cpu
 
     def _glance_seconds(self) -> float:
+        if self._parts.pipeline.meets_new_code:
+            return _OFTEN_SECONDS
         if not self._may_hurry:
             return math.inf
         return _GLANCE_SECONDS if self._parts.pipeline.parts.ledger.is_start else _SELDOM_SECONDS
@@ -235,8 +245,7 @@ class Session:
         parts = self._parts
         points = parts.watchpoints
         self._waits_for_cpu = self._contention.look(time.monotonic())
-        with contextlib.suppress(TargetError):  # gone: as it was
-            self._target_cpu = process_cpu_ns(self._target.pid) * 1e-9
+        self._target_cpu = self._present_cpu_seconds()
         target_cpu_seconds = self._target_cpu - parts.target_cpu_at_start
         samples_read = parts.branches.read(0.0)
         sampling = parts.sampling.look(time.monotonic(), target_cpu_seconds)

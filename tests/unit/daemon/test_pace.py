@@ -58,6 +58,15 @@ def test_a_turn_comes_before_a_ring_is_full() -> None:
     assert pause(15).ran_seconds == math.inf  # it is over before
 
 
+def test_who_does_not_look_in_between_waits_as_long_as_is_safe() -> None:
+    rare = pause(60, turn_seconds=0.024)  # of a daemon, where more frequent turns cost more still
+    assert rare.without_looks_seconds == rare.ran_seconds
+    assert pause(15).without_looks_seconds == 0.5
+    assert pause(5, hurries=True).without_looks_seconds < 0.1
+    idle = pause(15, busy_share=0.0)
+    assert idle.without_looks_seconds == idle.look_seconds
+
+
 def test_what_was_watched_is_followed_soon() -> None:
     assert pause(15, is_watching=True).seconds == 0.25
     assert pause(5, is_watching=True).seconds == 0.25

@@ -252,7 +252,7 @@ class Target:
 
     def _pause_seconds(self, session: Session, pace: float) -> float:
         if self._cpu_use.is_idle:  # when it wakes up, all that it does is to be in the ring
-            return min(IDLE_LOOK_SECONDS, _RING_PART * _ring_seconds(session))
+            return min(IDLE_LOOK_SECONDS, _RING_PART * session.ring_seconds)
         if self._may_have_bursts():
             pause = session.pause_seconds()
             if session.hurries:
@@ -263,7 +263,7 @@ class Target:
         else:
             pause = _SAMPLED_TURN_SECONDS
         busy_share = min(max(self._cpu_use.share, _LEAST_BUSY_SHARE), 1.0)
-        return min(pause * pace, _RING_PART * _ring_seconds(session) / busy_share)
+        return min(pause * pace, _RING_PART * session.ring_seconds / busy_share)
 
     def _publish(self, session: Session, now_seconds: float, pace: float) -> None:
         since = now_seconds - self._published_seconds
@@ -349,11 +349,6 @@ class Target:
         if self.wanted.config.schedule == "none":
             return "sampled", 'its schedule is "none"', ""
         return "sampled", "other targets have their turn", "raise profiled_targets in [budget]"
-
-
-def _ring_seconds(session: Session) -> float:
-    """For so long who keeps a CPU busy fills the buffer of its samples."""
-    return session.parts.branches.ring_samples * session.parts.sampling.period_seconds
 
 
 def _as_memsampd_error(error: MemsampdError | OSError) -> MemsampdError:
