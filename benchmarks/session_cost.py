@@ -287,15 +287,20 @@ def _each_later(args: argparse.Namespace, seconds: float) -> int:
     with tempfile.TemporaryDirectory() as folder:
         one = Path(folder) / "costs.json"
         options = [f"--after={args.after}", f"--seconds={seconds}", f"--json={one}"]
-        options += [*[SMALL_PAGES] * args.small_pages, "--"]
+        options += [SMALL_PAGES] * args.small_pages
         for name in endless.WORK:
             program = (sys.executable, endless.__file__, name)
             one.unlink(missing_ok=True)  # that of the program before
-            if subprocess.call((sys.executable, __file__, *options, *program)):
+            if call_with_own_heap(__file__, *options, "--", *program):
                 missed.append(f"of {name}, see above")
             if one.exists():
                 found[name] = json.loads(one.read_text("utf-8"))
     return finish(args.json, found, missed)
+
+
+def call_with_own_heap(*arguments: str) -> int:
+    """Run this in a process whose memory lies as that of ``memsampd attach``; its exit status."""
+    return subprocess.call((sys.executable, "-c", WITH_OWN_HEAP, *arguments))
 
 
 def told(costs: Costs) -> dict[str, object]:
@@ -307,5 +312,5 @@ def told(costs: Costs) -> dict[str, object]:
 if __name__ == "__main__":
     if ONE_THREAD not in os.environ:  # both before numpy is loaded: as memsampd's main() has it
         use_one_thread()
-        sys.exit(subprocess.call([sys.executable, "-c", WITH_OWN_HEAP, *sys.argv]))
+        sys.exit(call_with_own_heap(*sys.argv))
     sys.exit(main())
