@@ -81,7 +81,7 @@ def pipeline_parts(
     )
 
     def learn_anew(first_phase: int) -> Learners:
-        clusterer, known = LeaderFollower(first_id=first_phase), Known()
+        clusterer, known = LeaderFollower(first_id=first_phase, bins=config.bins), Known()
         if keeper is not None:
             keeper.end_program()
             known = keeper.begin(clusterer, first_phase)

@@ -55,7 +55,9 @@ class Footprint:
             return most
         self._given_bytes += memory.mapped_bytes
         new_lines = memory.mapped_bytes / self._line_bytes
-        most[:, self._sizes_bytes >= self._given_bytes] = new_lines
+        # What was there at the attach is counted to several windows where these ended together.
+        ever_bytes = max(self._given_bytes, memory.resident_bytes)
+        most[:, self._sizes_bytes >= ever_bytes] = new_lines
         for span in _SPANS:
             if len(self._course) < span:
                 break

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 
+LEAST_RATE = 1e3
+"""Accesses a CPU second: fewer are what code that makes none is given of bursts of other code."""
+
 
 def burst_shares(
     window_index: NDArray[np.int64],

@@ -13,6 +13,7 @@ from memsampd.estimate.bounds import Part, bounded, spread_of_sum
 from memsampd.estimate.layout import CurveLayout
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
+from memsampd.estimate.sharing import LEAST_RATE
 from memsampd.sampler.clock.rates import mean_rate
 from memsampd.sampler.rates import UNKNOWN_RATE, AccessRate
 
@@ -110,11 +111,12 @@ def _phase(
     rows = account.taken.rows + account.stored.rows
     is_told = histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
     curves = {}
-    if sums.accesses > 0 and is_told:
+    makes_accesses = sums.accesses > LEAST_RATE * account.cpu_seconds
+    if makes_accesses and is_told:
         row = bounded([part], len(layout.sizes_bytes))
         curves = dict(layout.curves(row, histogram.accesses))
     rate = UNKNOWN_RATE
-    if not sums.accesses > 0:
+    if not makes_accesses:
         rate = _no_accesses(sums.unknown_cpu_seconds, account.cpu_seconds)
     if curves and account.cpu_seconds > 0:
         rate = AccessRate(sums.accesses / account.cpu_seconds, part.spread, "bursts")

@@ -19,7 +19,7 @@ from memsampd.estimate.layout import COMPARED_SIZES_BYTES, HIGH, LOW, MIDDLE, Cu
 from memsampd.estimate.memory import BurstMemory
 from memsampd.estimate.records import Totals, WindowEstimate
 from memsampd.estimate.scaling import growth, more_misses, octaves_of_data
-from memsampd.estimate.sharing import burst_shares
+from memsampd.estimate.sharing import LEAST_RATE, burst_shares
 from memsampd.estimate.timings import ALIKE
 from memsampd.sampler.rates import CodeRate
 from memsampd.sampler.records import Spacing
@@ -235,15 +235,15 @@ class WaitingWindows:
 
     def _estimate(self, window: _Waiting) -> WindowEstimate:
         sums = window.sums
-        curves = {}
-        if sums.accesses > 0:
-            row = sums.misses / sums.accesses
+        curves, accesses = {}, 0.0
+        if sums.accesses > LEAST_RATE * window.cpu_seconds:
+            accesses, row = sums.accesses, sums.misses / sums.accesses
             sampled = self._accounts.of(window.phase).histogram.accesses
             curves = dict(self._layout.curves(row, sampled))
         return WindowEstimate(
             index=window.index,
             phase=window.phase,
-            accesses=sums.accesses if curves or window.is_known else None,
+            accesses=accesses if curves or window.is_known else None,
             is_rate_known=sums.rated_cpu_seconds > 0.5 * window.cpu_seconds,
             curves=curves,
             is_known=window.is_known,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
 
 _TOGETHER = (2, 4)  # windows in a row that are looked at together
+_HOT_SHARE, _HOT_HITS = 0.1, 4  # of a window: what once had so many has a place of its own
 
 
 class _Found(NamedTuple):
@@ -51,6 +53,11 @@ class LeaderFollower:
     to the nearest phase but leave its centroid alone. Both are reported as merges; ids are
     given once and never again.
 
+    Few bins make less noise than many, but of six loops two share a bin of 64 in every fifth
+    program, and what runs one of them would be in the phase of the other. So where vectors are of
+    more bins than they are compared by, those that once had a tenth of a window's hits count by
+    themselves, in all centroids from then on.
+
     Args:
         tolerance: true L1 distance (0..2) that still counts as one phase.
         deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
@@ -62,6 +69,8 @@ class LeaderFollower:
         memory_windows: windows that a centroid remembers, and half-life of the activity of a phase
             in windows.
         first_id: id of the first phase; the next ones count on from it.
+        bins: vectors are compared by so many bins, into which theirs fall by their remainders;
+            None: by their own.
 
     References:
         Sembrant, Eklov, Hagersten: Efficient software-based online phase classification
@@ -85,6 +94,7 @@ class LeaderFollower:
         max_phases: int = 64,
         memory_windows: int = 256,
         first_id: int = 0,
+        bins: int | None = None,
     ) -> None:
         if not 0 <= tolerance <= 2:
             raise ValueError(f"tolerance is an L1 distance, 0..2, not {tolerance}")
@@ -98,9 +108,12 @@ class LeaderFollower:
         self.memory_windows = memory_windows
         self.first_id = first_id
 
+        self._bins = bins or 0
         self._columns: dict[int, int] = {}  # of bins
         self._sums: NDArray[np.float64] = np.zeros((0, 0))
-        self._shares: NDArray[np.float64] | None = None  # of these, until they change
+        self._places = np.empty(0, np.intp)  # of columns, in what is compared
+        self._own_places = 0  # of columns that share none, behind `_bins` of those that do
+        self._compared: NDArray[np.float64] | None = None  # sums by place, until they change
         self._ids: list[int] = []
         self._remembered: list[float] = []  # windows in the centroid, at most memory_windows
         self._windows: list[int] = []
@@ -117,7 +130,7 @@ class LeaderFollower:
         Raises:
             ValueError: if it holds no sample.
         """
-        return self.learn_counts(window.counts)
+        return self.learn_counts(window.code)
 
     def learn_counts(self, counts: NDArray[np.float64]) -> Assignment:
         """Learn one window given as a vector.
@@ -131,7 +144,9 @@ class LeaderFollower:
         bins = np.flatnonzero(counts)
         if not len(bins):
             raise ValueError("a window without hits has no phase")
-        return self._learn(self._vector(bins, counts[bins]))
+        vector = self._vector(bins, counts[bins])
+        self._part(vector)
+        return self._learn(vector)
 
     @property
     def phases(self) -> tuple[int, ...]:
@@ -179,6 +194,9 @@ class LeaderFollower:
         if not 0 < hits.min() <= hits.max() < np.inf:
             raise ValueError("hits are finite counts, not negative")
         columns = [self._columns.setdefault(each, len(self._columns)) for each in bins.tolist()]
+        new = [*itertools.islice(self._columns, len(self._places), None)]
+        places = [each % self._bins if self._bins else self._own_place() for each in new]
+        self._places = np.concatenate([self._places, np.array(places, np.intp)])
         if self._sums.shape[1] < len(self._columns):
             # Room for twice as many, so that growing costs little on the whole.
             missing = 2 * len(self._columns) - self._sums.shape[1]
@@ -186,6 +204,23 @@ class LeaderFollower:
         vector = np.zeros(self._sums.shape[1])
         vector[columns] = hits
         return vector
+
+    def _own_place(self) -> int:
+        self._own_places += 1
+        self._compared = None
+        return self._bins + self._own_places - 1
+
+    def _part(self, counts: NDArray[np.float64]) -> None:
+        """Give columns that have many of a window's hits places of their own."""
+        for column in np.flatnonzero(counts >= max(_HOT_SHARE * counts.sum(), _HOT_HITS)).tolist():
+            if self._places[column] < self._bins:
+                self._places[column] = self._own_place()
+
+    def _by_place(self, hits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Lay hits by column out as they are compared."""
+        known = hits[: len(self._places)]  # behind these there is but room
+        places = self._bins + self._own_places
+        return np.asarray(np.bincount(self._places[: len(known)], known, places), np.float64)
 
     def _learn(self, counts: NDArray[np.float64]) -> Assignment:
         """Join the window to a phase or found one for it."""
@@ -211,25 +246,27 @@ class LeaderFollower:
         """Find the nearest row that accepts the window, else the nearest row."""
         if not self._ids:
             return _Found(0, False, 0.0)
-        apart = np.abs(self._centroids() - counts / counts.sum()).sum(axis=1)
+        mine, sums = self._by_place(counts), self._sums_by_place()
+        shares = sums / sums.sum(axis=1, keepdims=True)
+        apart = np.abs(shares - mine / mine.sum()).sum(axis=1)
         distances = [min(each, 2.0) for each in apart.tolist()]
         order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
             if distances[row] <= self.tolerance or _are_alike(
-                counts, self._sums[row], self.tolerance, self.deviations
+                mine, sums[row], self.tolerance, self.deviations
             ):
                 return _Found(row, True, distances[row])
         return _Found(order[0], False, distances[order[0]])
 
-    def _centroids(self) -> NDArray[np.float64]:
-        """Sums as shares of their hits."""
-        if self._shares is None or self._shares.shape != self._sums.shape:
-            self._shares = self._sums / self._sums.sum(axis=1, keepdims=True)
-        return self._shares
+    def _sums_by_place(self) -> NDArray[np.float64]:
+        """What centroids are compared by, shape (phases, places)."""
+        if self._compared is None:
+            self._compared = np.array([self._by_place(row) for row in self._sums])
+        return self._compared
 
     def _found(self, counts: NDArray[np.float64], windows: int = 1) -> int:
         self._age_activity()
-        self._sums, self._shares = np.vstack([self._sums, counts]), None
+        self._sums, self._compared = np.vstack([self._sums, counts]), None
         self._ids.append(self._founded)
         self._remembered.append(float(windows))
         self._windows.append(windows)
@@ -244,8 +281,8 @@ class LeaderFollower:
             self._sums[row] /= excess
             self._remembered[row] /= excess
         self._sums[row] += counts
-        if self._shares is not None:
-            self._shares[row] = self._sums[row] / self._sums[row].sum()
+        if self._compared is not None:
+            self._compared[row] = self._by_place(self._sums[row])
         self._remembered[row] += 1
         self._windows[row] += 1
         self._activity[row] += 1
@@ -278,7 +315,8 @@ class LeaderFollower:
                 break
             latest = self._latest(windows)
             rest = np.maximum(self._sums[row] - latest, 0.0)
-            if _are_alike(latest, rest, self.split_tolerance, self.deviations):
+            pair = self._by_place(latest), self._by_place(rest)
+            if _are_alike(*pair, self.split_tolerance, self.deviations):
                 continue
             if len(self._ids) == self.max_phases:
                 merged.append(self._evict(spared=row))
@@ -301,12 +339,12 @@ class LeaderFollower:
             return None
         row = self._ids.index(phase)
         neighbour = self._neighbour(row)
-        pair = self._sums[row], self._sums[neighbour]
+        pair = self._sums_by_place()[row], self._sums_by_place()[neighbour]
         if not _are_alike(*pair, self.tolerance / 2, self.merge_deviations):
             return None
         into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
         self._sums[into] += self._sums[gone]
-        self._shares = None
+        self._compared = None
         self._remembered[into] += self._remembered[gone]
         return self._hand_over(gone, into)
 
@@ -323,7 +361,8 @@ class LeaderFollower:
 
     def _neighbour(self, row: int) -> int:
         """The row whose centroid is nearest to this one's."""
-        shares = self._centroids()
+        sums = self._sums_by_place()
+        shares = sums / sums.sum(axis=1, keepdims=True)
         distance = np.abs(shares - shares[row]).sum(axis=1)
         distance[row] = np.inf
         return int(np.argmin(distance))
@@ -337,6 +376,6 @@ class LeaderFollower:
 
     def _drop(self, row: int) -> None:
         self._sums = np.delete(self._sums, row, axis=0)
-        self._shares = None
+        self._compared = None
         for column in (self._ids, self._remembered, self._windows, self._activity):
             del column[row]

@@ -15,25 +15,22 @@ class Window(msgspec.Struct, frozen=True):
         start_seconds: CLOCK_MONOTONIC time of its first sample.
         end_seconds: CLOCK_MONOTONIC time of its last sample.
         cpu_seconds: user CPU time that it covers.
-        counts: branch vector, hits a bin, shape (bins,), float64, not normalised; how many bins
-            windows of samples have, :func:`~memsampd.phases.windows.phase_bins` says.
-        samples: samples that made it (the sum of ``counts``, unmapped samples included).
+        code: branch vector, hits a bin, shape (bins,), float64, not normalised.
+        samples: samples that made it (the sum of ``code``, unmapped samples included).
         lost: samples known to be lost inside it.
         throttled: throttle events inside it.
         thread_samples: samples of each thread, by tid, of the process that was attached to.
-        code: branch vector of more bins, to tell what code ran; shape (0,) if nobody counted.
     """
 
     index: int
     start_seconds: float
     end_seconds: float
     cpu_seconds: float
-    counts: NDArray[np.float64]
+    code: NDArray[np.float64]
     samples: int
     lost: int
     throttled: int
     thread_samples: dict[int, int]
-    code: NDArray[np.float64] = msgspec.field(default_factory=lambda: np.empty(0))
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -15,25 +15,14 @@ from memsampd.sampler.records import BranchSamples
 # Vectors that tell code apart have so many bins for one of those that phases are found by: hashed
 # branches seldom meet there, where few samples a bin do no harm.
 _FINER = 64
-_HOT_SHARE, _HOT_HITS = 0.1, 4
 
 Lookup = Callable[[int, NDArray[np.uint64]], NDArray[np.uint64]]
 """``lookup(pid, ips)``: the branch of each address, shape (n,) to shape (n,)."""
 
 
 def code_bins(bins: int) -> int:
-    """Length of the vectors that tell code apart, where those of phases have so many bins."""
+    """Length of the vectors that tell code apart, where phases are found by so many bins."""
     return bins * _FINER
-
-
-def phase_bins(bins: int) -> int:
-    """Length of the vectors by which phases are found.
-
-    These are hits a bin of few, first. Branches that once were a tenth of a window's hits have a
-    bin each besides, and are not among those: of six loops two share a bin of 64 in every fifth
-    program, and what runs one of them would be in the phase of the other.
-    """
-    return bins + code_bins(bins)
 
 
 def hash_bins(names: NDArray[np.uint64], bins: int, seed: int = 0) -> NDArray[np.int64]:
@@ -69,8 +58,8 @@ class WindowCutter:
 
     Args:
         window_seconds: CPU time of a window.
-        bins: bins of the branch vector. 32 as ScarPhase; more tell more branches apart but
-            make each vector noisier.
+        bins: that phases are found by; those of the windows' vectors are more
+            (:func:`code_bins`), and fall into these by their remainders.
         lookup: maps addresses of a process to branches, for instance
             :meth:`memsampd.phases.branchmap.BranchMaps.lookup`.
         seed: seed of the hash.
@@ -95,7 +84,6 @@ class WindowCutter:
         self._lookup = lookup
         self._seed = seed
         self._next_index = 0
-        self._is_hot = np.zeros(code_bins(bins), np.bool_)
         self._open()
 
     def _open(self) -> None:
@@ -190,21 +178,12 @@ class WindowCutter:
             start_seconds=self._start_seconds,
             end_seconds=self._end_seconds,
             cpu_seconds=self._cpu_seconds + self._lost_seconds,
-            counts=self._counts(),
+            code=self._code,
             samples=self._samples,
             lost=self._lost,
             throttled=self._throttled,
             thread_samples=self._threads,
-            code=self._code,
         )
         self._next_index += 1
         self._open()
         return window
-
-    def _counts(self) -> NDArray[np.float64]:
-        """The vector by which phases are found, see :func:`phase_bins`."""
-        self._is_hot |= self._code >= max(_HOT_SHARE * self._samples, _HOT_HITS)
-        hot = np.where(self._is_hot, self._code, 0.0)
-        # The hash modulo the one is, modulo the other, the hash modulo the other.
-        others = (self._code - hot).reshape(_FINER, self._bins).sum(axis=0)
-        return np.concatenate([others, hot])

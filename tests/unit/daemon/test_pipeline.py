@@ -43,7 +43,7 @@ from memsampd.phases.predictor import RunLengthMarkov
 from memsampd.phases.schedule import make_schedule
 from memsampd.phases.schedule.phase_guided import PhaseGuided
 from memsampd.phases.unseen import UnseenCode
-from memsampd.phases.windows import WindowCutter, phase_bins
+from memsampd.phases.windows import WindowCutter, code_bins
 from memsampd.sampler.clock.progress import ProgressClock
 from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
@@ -125,11 +125,11 @@ class World:
     def learn_anew(self, first_phase: int) -> Learners:
         self.forgotten += 1
         known = Known()
-        self.clusterer = LeaderFollower(first_id=first_phase, max_phases=self.most_phases)
+        self.clusterer = LeaderFollower(first_id=first_phase, max_phases=self.most_phases, bins=8)
         if self.before is not None:
             leaders = [
                 replace(each, phase=each.phase + first_phase)
-                for each in self.before.clusterer.leaders(phase_bins(8))
+                for each in self.before.clusterer.leaders(code_bins(8))
             ]
             self.clusterer.restore(leaders)
             bursts = (

@@ -421,6 +421,15 @@ def test_code_without_accesses_leaves_that_of_others_as_it_was() -> None:
     assert second.rate.accesses_per_cpu_second < 0.5 * first.rate.accesses_per_cpu_second
 
 
+def test_code_without_accesses_is_shown_no_curve_of_other_code() -> None:
+    busy, idle = 40 * np.eye(BINS)[1], 40 * np.eye(BINS)[2]
+    first, second = told(
+        [window(0, 0, busy), burst(0, 0, busy), window(1, 1, idle), memoryless(1, 1, idle)]
+    ).phases
+    assert first.curves
+    assert (second.rate.accesses_per_cpu_second, second.curves) == (0, {})
+
+
 def test_bursts_without_accesses_are_remembered_in_bounded_memory() -> None:
     estimator = estimator_of(4, 8, 4)
     for index in range(60):

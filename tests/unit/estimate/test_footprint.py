@@ -86,6 +86,15 @@ def test_all_that_fits_misses_new_lines_only() -> None:
     assert np.all(np.isinf(most[:, SIZES_LINES < 32]))
 
 
+def test_windows_that_end_together_share_what_was_there_before_them() -> None:
+    """Each is told a part of it, but all of it may have been touched in the first."""
+    told = footprint()
+    for _ in range(4):
+        most = told.add(use(40, 10))
+        assert np.all(np.isinf(most[:, SIZES_LINES < 40]))
+        assert np.all(most[:, SIZES_LINES >= 48] == 10)
+
+
 def test_lines_of_pages_given_back_long_ago_are_forgotten_by_lru() -> None:
     """Thirty lines at a time, all of them others within a hundred windows."""
     told = footprint()

@@ -79,6 +79,68 @@ def test_one_distribution_is_one_phase(hits: Any, concentration: Any) -> None:
         assert model.phases == (0,)
 
 
+FEW, MANY = 64, 4096  # bins that vectors are compared by, and that they have
+
+
+def spread(rng: np.random.Generator, branches: int) -> np.ndarray:
+    """Places of branches in a vector of many bins."""
+    return rng.choice(MANY, branches, replace=False)
+
+
+def drawn(rng: np.random.Generator, hits: int, bins: np.ndarray, p: np.ndarray) -> np.ndarray:
+    return np.bincount(bins, rng.multinomial(hits, p), MANY)
+
+
+@pytest.mark.parametrize("hits", [25, 50, 100])
+@pytest.mark.parametrize("branches", [6, 12, 20, 40])
+def test_branches_that_are_hot_by_chance_split_no_phase(branches: int, hits: int) -> None:
+    """Sooner or later each of them has a tenth of some window's hits."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        bins, p = spread(rng, branches), np.full(branches, 1 / branches)
+        model = LeaderFollower(bins=FEW)
+        learn(model, np.array([drawn(rng, hits, bins, p) for _ in range(250)]))
+        assert model.phases == (0,)
+
+
+def test_known_phases_are_met_again_whatever_was_hot_then() -> None:
+    rng = np.random.default_rng(5)
+    p = np.full(20, 1 / 20)
+    one, other = spread(rng, 20), spread(rng, 20)
+    before = LeaderFollower(bins=FEW)
+    learn(before, np.array([drawn(rng, 100, b, p) for b in (one, other) for _ in range(200)]))
+    assert before.phases == (0, 1)
+    model = LeaderFollower(bins=FEW)
+    model.restore(before.leaders(MANY))
+    for phase, bins in enumerate((one, other)):
+        found = model.learn_counts(drawn(rng, 100, bins, p))
+        assert (found.phase, found.is_new) == (phase, False)
+
+
+def test_hot_branches_share_no_bin() -> None:
+    one, other = 3, 3 + 5 * FEW
+    cold = range(10, 60)
+
+    def vector(*hits: tuple[int, int]) -> np.ndarray:
+        counts = np.zeros(MANY)
+        for bin_, times in hits:
+            counts[bin_] += times
+        return counts
+
+    model = LeaderFollower(bins=FEW)
+    found = [
+        model.learn_counts(counts).phase
+        for counts in (
+            vector((one, 100)),
+            vector((other, 100)),
+            vector((one, 60), (other, 40)),
+            vector((one, 100)),
+            vector((other, 40), *((bin_, 1) for bin_ in cold)),
+        )
+    ]
+    assert found == [0, 1, 2, 0, 3]
+
+
 def test_one_distribution_with_changing_hits_is_one_phase() -> None:
     rng = np.random.default_rng(7)
     p = rng.dirichlet([0.3] * BINS)

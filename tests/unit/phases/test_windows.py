@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from memsampd.phases.leader import LeaderFollower
-from memsampd.phases.windows import WindowCutter, code_bins, hash_bins, phase_bins
+from memsampd.phases.windows import WindowCutter, code_bins, hash_bins
 from memsampd.sampler.records import BranchSamples
 
 PERIOD = 0.001
@@ -36,11 +35,6 @@ def batch(
 
 def identity(pid: Any, ips: Any) -> Any:
     return ips
-
-
-def folded(counts: Any, bins: int) -> Any:
-    """Hits of few bins, those of hot branches among them."""
-    return counts[:bins] + counts[bins:].reshape(-1, bins).sum(axis=0)
 
 
 @settings(max_examples=60)
@@ -73,9 +67,9 @@ def test_nothing_is_lost_or_counted_twice(batches: Any, window_samples: Any, bin
     assert sum(window.samples for window in windows) == len(everything)
     for number, window in enumerate(windows):
         own = everything[number * window_samples :][:window_samples]
-        expected = np.bincount(hash_bins(np.array(own, np.uint64), bins), minlength=bins)
-        assert len(window.counts) == phase_bins(bins)
-        assert folded(window.counts, bins).tolist() == expected.tolist()
+        fine = code_bins(bins)
+        expected = np.bincount(hash_bins(np.array(own, np.uint64), fine), minlength=fine)
+        assert window.code.tolist() == expected.tolist()
         assert window.thread_samples == {
             tid: sum(ip % 3 == tid for ip in own) for tid in {ip % 3 for ip in own}
         }
@@ -126,38 +120,10 @@ def test_each_process_has_its_own_map() -> None:
     (window,) = cutter.add(batch([1, 2, 3, 4], tids=[10, 20, 10, 20], pids=[1, 2, 1, 2]))
     assert seen == [(1, [1, 3]), (2, [2, 4])]
     names = np.array([1001, 2002, 1003, 2004], dtype=np.uint64)
-    assert (
-        folded(window.counts, 64).tolist()
-        == np.bincount(hash_bins(names, 64), minlength=64).tolist()
-    )
+    fine = code_bins(64)
+    expected = np.bincount(hash_bins(names, fine), minlength=fine)
+    assert window.code.tolist() == expected.tolist()
     assert window.thread_samples == {10: 2, 20: 2}
-
-
-def test_hot_branches_share_no_bin() -> None:
-    names = np.arange(2000, dtype=np.uint64)
-    bins, fine = hash_bins(names, 64), hash_bins(names, code_bins(64))
-    one, other = np.flatnonzero(bins == bins[0])[:2]
-    assert fine[one] != fine[other]
-    cold = np.arange(3000, 3060)
-    cutter, phases = WindowCutter(0.1, 64, identity), LeaderFollower()
-    found = []
-    for ips in (
-        [one] * 100,
-        [other] * 100,
-        [one] * 60 + [other] * 40,
-        [one] * 100,
-        [*cold, *[other] * 40],
-    ):
-        (window,) = cutter.add(batch(ips))
-        assert window.counts.sum() == 100
-        found.append((window, phases.assign(window).phase))
-    assert [phase for _, phase in found] == [0, 1, 2, 0, 3]
-    last = found[-1][0].counts
-    assert last[:64].sum() == 60
-    assert last[64 + fine[other]] == 40
-    # Once it was hot it stays so: a branch has one bin.
-    (window,) = cutter.add(batch([*np.repeat(cold, 2)[:95], *[one] * 5]))
-    assert window.counts[64 + fine[one]] == 5
 
 
 def test_samples_that_tell_their_own_time() -> None:

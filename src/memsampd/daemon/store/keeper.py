@@ -35,7 +35,7 @@ from memsampd.exporters.past import Past, pack_past, unpack_past
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.names import age_words
 from memsampd.phases.leader import LeaderFollower
-from memsampd.phases.windows import code_bins, phase_bins
+from memsampd.phases.windows import code_bins
 
 logger = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class ProfileKeeper:
         )
         program = _Program(key, clusterer)
         self._programs.append(program)
-        found = self._store.find(key, phase_bins(self._config.bins)) if key is not None else None
+        found = self._store.find(key, code_bins(self._config.bins)) if key is not None else None
         known = Known() if found is None else self._known(program, found, first_phase)
         if len(self._programs) == 1:
             self._restore(program)
@@ -287,7 +287,7 @@ class ProfileKeeper:
         with_bursts = {each.phase for each in program.bursts}
         leaders = [
             each
-            for each in program.clusterer.leaders(phase_bins(self._config.bins))
+            for each in program.clusterer.leaders(code_bins(self._config.bins))
             if each.phase in with_bursts
         ]
         ids = {each.phase for each in leaders}
