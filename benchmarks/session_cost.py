@@ -56,10 +56,11 @@ LATER_GOAL = 0.03  # own CPU time of the target's, later on
 LATER_SECONDS = 20.0
 SMALL_PAGES = "--small-pages"
 WITH_OWN_HEAP = f"""
-import runpy, sys
+import os, runpy, sys
 from memsampd import _core
 if {SMALL_PAGES!r} not in sys.argv: _core.use_huge_pages()
 del sys.argv[0]
+sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 PARTS: dict[str, tuple[tuple[type, str], ...]] = {

@@ -97,6 +97,7 @@ class Ledger:
         self._phases_part = 0.0
         self._lent_seconds = now_seconds  # when a burst last went on credit
         self._turns, self._turn_seconds = 0, 0.0  # what one took lately
+        self._before_turn_seconds = 0.0  # own CPU time without bursts, at the end of the last one
         self._turns_before = 0.0, 0.0  # what they took before that tells anything, own and target's
 
     def change(
@@ -130,6 +131,7 @@ class Ledger:
             CPU time that the target used since this was told last.
         """
         elapsed = max(target_cpu_seconds - self._target_cpu_seconds, 0.0)
+        was_asleep = self.idle_seconds > _ASLEEP_SECONDS
         if elapsed > 0:
             self._ran_seconds = now_seconds
         passed = now_seconds - self._now_seconds
@@ -138,9 +140,10 @@ class Ledger:
             self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
-        without_bursts = self._without_bursts_seconds
-        if now_seconds - self._ran_seconds > _ASLEEP_SECONDS:
-            self._idle_cpu_seconds += max(own_cpu_seconds - self._own_cpu_seconds, 0.0)
+        if was_asleep or self.idle_seconds > _ASLEEP_SECONDS:  # it may have woken up at the end
+            asleep_part = 1 - min(elapsed / passed, 1.0) if passed > 0 else 1.0
+            own_seconds = max(own_cpu_seconds - self._own_cpu_seconds, 0.0)
+            self._idle_cpu_seconds += asleep_part * own_seconds
         self._own_cpu_seconds = own_cpu_seconds
         self._is_contended = self._is_sparing and waits_for_cpu
         self._allowance.tell(
@@ -152,8 +155,10 @@ class Ledger:
         )
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
-        else:
-            self._add_turn(self._without_bursts_seconds - without_bursts)
+        elif not (was_asleep or self.idle_seconds > _ASLEEP_SECONDS):
+            self._add_turn(self._without_bursts_seconds - self._before_turn_seconds)
+        # A burst that is told from now on is taken off the turn that its CPU time was added to.
+        self._before_turn_seconds = self._without_bursts_seconds
         if self._elapsed_seconds < _TURNS_FROM_SECONDS:
             self._turns_before = self._without_bursts_seconds, self._target_cpu_seconds
         return elapsed

@@ -9,6 +9,7 @@ import msgspec
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Pipeline
+from memsampd.exporters.documents import IDLE_SECONDS
 
 # What is done a turn takes some milliseconds, however few samples have come, and more where each
 # finds the caches cold: a few windows at once are cheaper.
@@ -29,7 +30,7 @@ _BURST_TURN_SECONDS = 0.12  # what was ordered has mostly come by then
 # Debug registers are idle from the end of a watch to the next turn: where nothing is stopped,
 # nothing else tells of large caches. Not where no CPU is idle: a turn costs what a watch may.
 _WATCHING_TURN_SECONDS = 0.1
-_IDLE_TURN_SECONDS = 10.0
+_IDLE_TURN_SECONDS, _SHOWN_IDLE_TURN_SECONDS = 10.0, 2.0
 _IDLE_AFTER_SECONDS = 1.0
 # A look takes a millisecond or more where all has gone from the caches meanwhile: who has slept for
 # long may be found awake somewhat later.
@@ -52,8 +53,8 @@ class Pause(msgspec.Struct, frozen=True):
 
     @property
     def without_looks_seconds(self) -> float:
-        """The same for who does not look in between: in less time it cannot have run so much."""
-        return min(self.seconds, max(self.look_seconds, self.ran_seconds))
+        """The same for who does not look in between: in less time it cannot have run more."""
+        return min(self.seconds, self.look_seconds + self.ran_seconds)
 
 
 def is_idle(pipeline: Pipeline) -> bool:
@@ -73,6 +74,7 @@ def next_pause(
     *,
     waits_for_cpu: bool,
     is_watching: bool,
+    is_shown: bool = False,
 ) -> Pause:
     """How long the next turn may wait.
 
@@ -82,19 +84,18 @@ def next_pause(
         ring_seconds: so much CPU time of one CPU fits into a ring of samples.
         waits_for_cpu: what this thread does is taken from somebody.
         is_watching: words are watched now: what follows them waits for the next turn.
+        is_shown: somebody is shown each turn.
     """
+    room_seconds = _RING_PART * ring_seconds
     if hurries(pipeline):
-        return Pause(_TURN_SECONDS, _ANY_SECONDS, _HURRIED_TURN_SECONDS)
+        return Pause(_TURN_SECONDS, _ANY_SECONDS, min(_HURRIED_TURN_SECONDS, room_seconds))
     if is_idle(pipeline):
-        idle_seconds = pipeline.parts.ledger.idle_seconds
-        look_seconds = min(max(_LOOK_SECONDS, _IDLE_LOOK_PART * idle_seconds), _IDLE_LOOK_SECONDS)
-        return Pause(_IDLE_TURN_SECONDS, _ANY_SECONDS, look_seconds)
+        return _idle_pause(pipeline.parts.ledger.idle_seconds, room_seconds, is_shown=is_shown)
     if config.stops_nothing and is_watching and not waits_for_cpu:
-        return Pause(_WATCHING_TURN_SECONDS)
+        return _while_there_is_room(_WATCHING_TURN_SECONDS, room_seconds)
     if pipeline.awaits_burst:
-        return Pause(_BURST_TURN_SECONDS)
+        return _while_there_is_room(_BURST_TURN_SECONDS, room_seconds)
     ledger = pipeline.parts.ledger
-    room_seconds = max(_RING_PART * ring_seconds, _TURN_SECONDS)
     least_seconds = _least_seconds(ledger)
     if ledger.is_waiting or not ledger.has_room(is_unseen=True):
         calm_seconds = _CALM_TURN_SECONDS if ledger.is_start else _WAITING_TURN_SECONDS
@@ -118,7 +119,18 @@ def _least_seconds(ledger: Ledger) -> float:
     return min(max(affordable, _TURN_SECONDS), _SLOWEST_TURN_SECONDS)
 
 
+def _idle_pause(idle_seconds: float, room_seconds: float, *, is_shown: bool) -> Pause:
+    """Soon until it counts as idle for all; from then on when it has run, or now and then."""
+    seconds = _SHOWN_IDLE_TURN_SECONDS if is_shown else _IDLE_TURN_SECONDS
+    if idle_seconds < IDLE_SECONDS:
+        seconds = max(IDLE_SECONDS - idle_seconds, _TURN_SECONDS)
+    look_seconds = min(max(_LOOK_SECONDS, _IDLE_LOOK_PART * idle_seconds), _IDLE_LOOK_SECONDS)
+    return Pause(seconds, _ANY_SECONDS, min(look_seconds, room_seconds))
+
+
 def _while_there_is_room(seconds: float, room_seconds: float) -> Pause:
-    return (
-        Pause(seconds) if seconds <= room_seconds else Pause(seconds, room_seconds, _LOOK_SECONDS)
-    )
+    """As long, unless the target uses so much meanwhile; it may go on until that is seen."""
+    if seconds <= room_seconds:
+        return Pause(seconds)
+    look_seconds = min(_LOOK_SECONDS, room_seconds / 2)
+    return Pause(seconds, room_seconds - look_seconds, look_seconds)

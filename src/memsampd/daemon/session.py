@@ -66,7 +66,7 @@ class Session:
         self._publisher = Publisher(exporters, self._recorders, parts)
         self._observers = tuple(observers)
         self._target = parts.target
-        self._target_cpu = parts.target_cpu_at_start
+        self._target_cpu = self._seen_cpu = parts.target_cpu_at_start  # at a turn; at a look
         self._snapshot: Snapshot | None = None  # of this turn, once anyone has asked
         self._is_alive, self._is_let_go = True, False
         self._is_over = False  # and the last state was shown
@@ -187,6 +187,7 @@ class Session:
             self.ring_seconds,
             waits_for_cpu=self._waits_for_cpu,
             is_watching=parts.watchpoints is not None and parts.watchpoints.is_watching,
+            is_shown=bool(self._observers),
         )
 
     def _pause(self) -> None:
@@ -213,16 +214,18 @@ class Session:
         return self._present_cpu_seconds() - self._target_cpu >= pause.ran_seconds
 
     def _is_of_use(self) -> bool:
-        """Whether a burst may be had of code that the target has gone on to."""
-        if self._parts.pipeline.meets_new_code and self._parts.tracer.has_results:
+        """Whether a burst may be had of code that the target has gone on to, or goes on to next."""
+        pipeline = self._parts.pipeline
+        waits = pipeline.meets_new_code or (pipeline.awaits_burst and is_idle(pipeline))
+        if waits and self._parts.tracer.has_results:
             return True
         return self._may_hurry and self._runs_new_code()
 
     def _present_cpu_seconds(self) -> float:
-        """CPU time of the target; as it was at the last turn if that has gone."""
+        """CPU time of the target; as it was seen last if that has gone."""
         with contextlib.suppress(TargetError):
-            return process_cpu_ns(self._target.pid) * 1e-9
-        return self._target_cpu
+            self._seen_cpu = process_cpu_ns(self._target.pid) * 1e-9
+        return self._seen_cpu
 
     def _glance_seconds(self) -> float:
         if self._parts.pipeline.meets_new_code:

@@ -397,3 +397,18 @@ def test_a_night_without_work_is_no_debt_of_the_day() -> None:
     assert costs.allows_burst()
     costs.tell_time(26_001.0, 62.0, 105.0)  # while it works they count
     assert not costs.allows_burst()
+
+
+def test_nor_is_what_comes_before_each_time_that_it_wakes_up() -> None:
+    """Every eight seconds for twenty milliseconds, of which a turn tells at their end."""
+    costs = ledger()
+    costs.tell_time(100.0, 0.0, 0.3)
+    costs.tell_time(160.0, 60.0, 1.0)
+    ran, own = 60.0, 1.0
+    for woken in range(160, 8160, 8):
+        for later in (0.5, 1.1):  # turns; the next one is when it wakes up
+            costs.tell_time(woken + later, ran, own)
+        ran, own = ran + 0.02, own + 0.02
+        costs.tell_time(woken + 8.0, ran, own)
+    assert costs.overhead().own_cpu_seconds == pytest.approx(own)
+    assert costs.allows_burst()
