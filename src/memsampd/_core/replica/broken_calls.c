@@ -28,8 +28,9 @@ is_short_transfer(const struct user_regs_struct *regs)
     case SYS_write:
     case SYS_pwrite64:
     case SYS_sendto:
-    case SYS_sendfile:
         return (long)regs->rax > 0 && regs->rax < regs->rdx;
+    case SYS_sendfile:
+        return (long)regs->rax > 0 && regs->rax < regs->r10;
     default:
         return false;
     }

@@ -68,6 +68,7 @@ hold(struct burst *b)
         wasted += b->held.held_seconds;
         longest = fmax(longest, b->held.longest_seconds);
         holds += b->held.holds;
+        alarm_set(b->alarm, 0); /* or it would end the pause */
         nanosleep(&pause, NULL);
         pause.tv_nsec = pause.tv_nsec * 2 < LONGEST_RETRY_NANOSECONDS ? pause.tv_nsec * 2
                                                                       : LONGEST_RETRY_NANOSECONDS;
@@ -128,6 +129,7 @@ get_ready(struct runner *r, const struct burst_order *order)
     r->blocks.burst++;
     pages_begin(&r->pages);
     remote_look_round(&r->remote);
+    blocks_forget_written(&r->blocks);
     if (blocks_check_code(&r->blocks, false, INFINITY) != CODE_CHECKED ||
         !blocks_forget_code(&r->blocks, KEPT_SHARE * order->hold_seconds, kept_bursts))
         return false;

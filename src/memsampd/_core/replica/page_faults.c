@@ -192,7 +192,7 @@ pages_fault(struct pages *p, struct process *process, struct remote *remote, uin
 
     if (page->address != 0 && page->flags & PAGE_IS_HERE)
         return judge_fault(page, process);
-    if (p->here >= PAGES_MOST)
+    if (p->here >= PAGES_MOST || p->used + BLOCK_PAGES > PAGES_KNOWN_MOST)
         return FAULT_FULL;
     const struct remote_area *area = remote_find(remote, first);
     if (area == NULL) {

@@ -131,6 +131,8 @@ check_zeros(struct remote *r, const uint64_t *page, size_t count, uint8_t *resul
         if (result[i] != PAGE_ZERO)
             continue;
         const struct remote_area *area = remote_find(r, page[i]);
+        if (area == NULL)
+            area = remote_find_growth(r, page[i]);
         if (area == NULL || !area->is_readable || !area->is_anonymous)
             result[i] = PAGE_UNREADABLE;
     }

@@ -127,8 +127,8 @@ runner_enter(struct runner *r, const struct held *h, uint64_t accesses)
     r->expansion.segment_base[ACCESS_FS] = h->regs.fs_base;
     r->expansion.segment_base[ACCESS_GS] = h->regs.gs_base;
     runner_begin_recording(r, accesses);
+    blocks_forget_written(&r->blocks);
     start_at(r, h->regs.rip);
-    r->blocks.written_pages = 0;
     return ptrace(PTRACE_SETREGSET, r->process.pid, (void *)NT_X86_XSTATE, &state) == 0;
 }
 

@@ -248,7 +248,7 @@ blocks_guide(struct blocks *b)
         free(head);
         return -1;
     }
-    b->written_pages = 0; /* what the last burst wrote to is as the program has it */
+    blocks_forget_written(b);
     for (size_t i = 0; i < b->count; i++)
         if (is_outdated(b, &b->block[i])) {
             b->block[i].is_dead = true;

@@ -44,6 +44,23 @@ changed_pages(const struct blocks *b)
     return changed;
 }
 
+static void
+drop(struct blocks *b, struct block *block)
+{
+    block->is_dead = true;
+    lookup_drop(b->area, b->area_address, block->ip);
+}
+
+static void
+cut_links_to_dead(struct blocks *b)
+{
+    for (size_t i = 0; i < b->exits; i++) {
+        struct exit *x = &b->exit[i];
+        if (x->linked != NO_BLOCK && b->block[x->linked].is_dead)
+            blocks_cut(b, x);
+    }
+}
+
 /* `changed`: a bit for each page that has. */
 static void
 drop_changed(struct blocks *b, uint64_t changed)
@@ -54,15 +71,23 @@ drop_changed(struct blocks *b, uint64_t changed)
         struct block *block = &b->block[i];
         if (block->is_dead || !(block->pages & changed) || !uses_changed_code(b, block))
             continue;
-        block->is_dead = true;
-        lookup_drop(b->area, b->area_address, block->ip);
+        drop(b, block);
     }
-    for (size_t i = 0; i < b->exits; i++) {
-        struct exit *x = &b->exit[i];
-        if (x->linked != NO_BLOCK && b->block[x->linked].is_dead)
-            blocks_cut(b, x);
-    }
+    cut_links_to_dead(b);
     b->drop_seconds = now_seconds() - started;
+}
+
+void
+blocks_forget_written(struct blocks *b)
+{
+    b->written_pages = 0;
+    if (!b->has_passing)
+        return;
+    for (size_t i = 0; i < b->count; i++)
+        if (b->block[i].is_passing && !b->block[i].is_dead)
+            drop(b, &b->block[i]);
+    cut_links_to_dead(b);
+    b->has_passing = false;
 }
 
 static void

@@ -129,6 +129,7 @@ read_step(struct growth *g, uint64_t ip, struct step *s, enum translation *resul
 
     if (blocks_was_written(b, ip) || blocks_was_written(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1)) {
         g->path->last_kind = EXIT_UNSUPPORTED;
+        g->path->is_passing = true;
         return false;
     }
     size_t size = blocks_read_code(b, ip, code);
@@ -293,6 +294,7 @@ path_choose(struct blocks *b, uint64_t ip, struct path *path)
 
     g.entered = g.executions = head != NULL ? head->taken : 0;
     path->is_guided = g.entered != 0 && g.entered >= b->hot_executions;
+    path->is_passing = false;
     path->last_kind = EXIT_DIRECT;
     path->next_ip = ip;
     choose_pair(&path->pair, 0, false);

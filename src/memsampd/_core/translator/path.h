@@ -41,6 +41,7 @@ struct path {
     uint8_t last_kind; /* enum exit_kind: how it goes on there */
     struct pair pair;  /* that no step uses */
     bool is_guided;    /* laid out by the profile */
+    bool is_passing;   /* ends at what the replica has stored to in this burst */
 };
 
 /* TRANSLATED, or TRANSLATION_NEEDS_FORM. */

@@ -313,6 +313,8 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.block.buffer_register = u.path.pair.buffer;
     u.block.scratch_register = u.path.pair.scratch;
     u.block.is_guided = u.path.is_guided;
+    u.block.is_passing = u.path.is_passing;
+    b->has_passing |= u.path.is_passing;
     u.block.first_access = (uint32_t)b->accesses.count;
     u.block.first_instruction = (uint32_t)b->instructions;
     u.block.first_exit = (uint32_t)b->exits;

@@ -94,6 +94,7 @@ struct block {
     uint8_t buffer_register, scratch_register;
     uint8_t is_dead;
     uint8_t is_guided;        /* laid out by the profile */
+    uint8_t is_passing;       /* it ends at what the replica had stored to: the program may not have */
 };
 
 #define SPECIAL_GPRS 5
@@ -166,6 +167,7 @@ typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, ui
 struct blocks {
     struct written_code written[WRITTEN_PAGES];
     unsigned written_pages;
+    bool has_passing;      /* some block is */
     uint8_t *area;         /* our mapping */
     uint64_t area_address; /* the replica's */
     uint32_t code_used;    /* offset from AREA_CODE */
