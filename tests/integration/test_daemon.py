@@ -247,11 +247,16 @@ def test_a_configuration_is_checked_and_says_what_it_would_observe(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(rule(mark) + '[[rules]]\nname = "none"\ncommand = "no such program"\n')
+    others = (
+        '[[rules]]\nname = "none"\ncommand = "no such program"\n'
+        '[[rules]]\nname = "busy"\nleast_cpu = 0.2\n'
+    )
+    path.write_text(rule(mark) + others)
     command = [MEMSAMPD, "check-config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"({busy.pid})" in done.stdout
     assert "rule none: matches no process now" in done.stdout
+    assert "of which it has those that use 20% of a CPU, now" in done.stdout
     path.write_text(rule(mark).replace("command_line", "comand_line"))
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

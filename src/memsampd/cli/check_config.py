@@ -47,6 +47,8 @@ class CheckConfigCommand:
             )
             more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
             matching = f"matches {which}{more}" if found else "matches no process"
+            if found and rule.least_cpu:
+                matching += f", of which it has those that use {rule.least_cpu:.0%} of a CPU,"
             sys.stdout.write(f"rule {rule.name}: {printable(matching)} now\n")
         return 0
 

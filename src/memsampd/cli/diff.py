@@ -31,7 +31,7 @@ class DiffCommand:
             UsageError: a size is malformed.
             RecordingError: a recording cannot be read.
         """
-        from memsampd.exporters.analysis import analyse, usual_sizes
+        from memsampd.exporters.analysis import analyse, usual_sizes, with_caches
         from memsampd.exporters.difference import difference
         from memsampd.exporters.difference_text import to_document, to_text
         from memsampd.exporters.recording import read_recording
@@ -39,12 +39,13 @@ class DiffCommand:
 
         asked = parse_sizes(args.sizes) if args.sizes else None
         recordings = {path: read_recording(path) for path in (args.before, args.after)}
-        sizes_bytes = usual_sizes(recordings.values()) if asked is None else asked
+        known = recordings.values()
+        sizes_bytes = usual_sizes(known) if asked is None else with_caches(asked, known)
         before, after = (
             analyse(recordings[path], args.policy, sizes_bytes)
             for path in (args.before, args.after)
         )
-        found = difference(before, after)
+        found = difference(before, after, asked)
         if args.json:
             sys.stdout.write(f"{json.dumps(to_document(found, before, after), indent=1)}\n")
         else:

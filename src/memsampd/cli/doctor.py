@@ -31,7 +31,7 @@ class Doctor:
     def prepare_parser(self, parser: argparse.ArgumentParser) -> None:
         """Add the options."""
         parser.add_argument(
-            "pid", nargs="?", help="also check whether this process can be observed"
+            "pid", nargs="?", metavar="PID", help="also check whether this process can be observed"
         )
         parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

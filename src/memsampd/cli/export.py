@@ -69,7 +69,7 @@ def add_curve_options(parser: argparse.ArgumentParser) -> None:
         "--sizes",
         metavar="SIZE,...",
         help="cache sizes, such as 32KiB,1MiB (default: powers of two from 1 KiB to 64 MiB, or to "
-        "the first above the machine's caches)",
+        "the first above the machine's caches, and these)",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -75,28 +76,9 @@ class SessionConfig(msgspec.Struct, frozen=True):
         return min(cost.period_seconds, self.window_seconds / _FEWEST_SAMPLES)
 
     def __post_init__(self) -> None:
-        period_seconds = PERIODS_SECONDS[0] if self.period_seconds is None else self.period_seconds
-        shortest_seconds = _FEWEST_SAMPLES * period_seconds
-        checks = (
-            (
-                "--duration",
-                self.duration_seconds,
-                self.duration_seconds is None or self.duration_seconds > 0,
-            ),
-            ("--window", self.window_seconds, self.window_seconds >= shortest_seconds),
-            ("--period", period_seconds, 1e-4 <= period_seconds <= 1),
-            ("--budget", self.budget_share, 0 < self.budget_share <= 1),
-            ("--own-cpu", self.own_cpu_share, self.own_cpu_share > 0),
-            ("--max-stop", self.max_stop_seconds, self.max_stop_seconds >= 0),
-            ("--nice", self.niceness, self.niceness is None or 0 <= self.niceness <= 19),
-            ("--burst", self.burst_accesses, 1000 <= self.burst_accesses <= 10**9),
-            ("--branches", self.branches, self.branches in get_args(BranchChoice)),
-            ("--clock", self.clock, self.clock in get_args(ClockChoice)),
-            ("--accesses", self.accesses, self.accesses in get_args(AccessChoice)),
-        )
-        for option, value, is_good in checks:
+        for option, value, is_good, remedy in (*self._numbers(), *self._choices()):
             if not is_good:
-                raise UsageError(f"{option} {value} is out of range", "see memsampd attach --help")
+                raise UsageError(f"{option} {value} is out of range", remedy)
         if self.stops_nothing and not self.watches:
             raise UsageError(
                 "--accesses watchpoints and --no-watchpoints exclude each other",
@@ -106,6 +88,32 @@ class SessionConfig(msgspec.Struct, frozen=True):
             raise UsageError(
                 "--accesses bursts and --max-stop 0 exclude each other", "leave one of them out"
             )
+
+    def _numbers(self) -> Iterator[tuple[str, object, bool, str]]:
+        """Options, their values, whether these can be, and what could."""
+        period = PERIODS_SECONDS[0] if self.period_seconds is None else self.period_seconds
+        seconds, nice = self.duration_seconds, self.niceness
+        yield "--duration", seconds, seconds is None or seconds > 0, "give more than 0 seconds"
+        is_long = self.window_seconds >= _FEWEST_SAMPLES * period
+        remedy = f"give {_FEWEST_SAMPLES} times --period ({period:g} s) at least"
+        yield "--window", self.window_seconds, is_long, remedy
+        yield "--period", period, 1e-4 <= period <= 1, "give 0.0001 to 1 seconds"
+        is_share = 0 < self.budget_share <= 1
+        yield "--budget", self.budget_share, is_share, "give more than 0, and 1 at most"
+        yield "--own-cpu", self.own_cpu_share, self.own_cpu_share > 0, "give more than 0"
+        yield "--max-stop", self.max_stop_seconds, self.max_stop_seconds >= 0, "give 0 or more"
+        yield "--nice", nice, nice is None or 0 <= nice <= 19, "give 0 to 19"
+        is_usual = 1000 <= self.burst_accesses <= 10**9
+        yield "--burst", self.burst_accesses, is_usual, "give 1000 to 1000000000 accesses"
+
+    def _choices(self) -> Iterator[tuple[str, object, bool, str]]:
+        for option, value, choice in (
+            ("--branches", self.branches, BranchChoice),
+            ("--clock", self.clock, ClockChoice),
+            ("--accesses", self.accesses, AccessChoice),
+        ):
+            known = get_args(choice)
+            yield option, value, value in known, f"choose one of {', '.join(known)}"
 
 
 class OutputConfig(msgspec.Struct, frozen=True):

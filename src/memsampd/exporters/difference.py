@@ -106,26 +106,34 @@ class Difference:
     new: tuple[int, ...]
 
 
-def difference(before: Analysis, after: Analysis) -> Difference:
+def difference(
+    before: Analysis, after: Analysis, shown_bytes: NDArray[np.int64] | None = None
+) -> Difference:
     """Compare two analyses over the same sizes.
 
     Phases are matched by the code that their windows ran where that lies at the same addresses in
     both: the same build, not moved by address randomisation. Else they are by their curves.
+
+    Args:
+        before: the one.
+        after: the other.
+        shown_bytes: of the whole run these sizes are told, shape (s,); None: all.
 
     Raises:
         ValueError: the sizes differ.
     """
     if not np.array_equal(before.sizes_bytes, after.sizes_bytes):
         raise ValueError("analyses over different cache sizes")
+    sizes_bytes = before.sizes_bytes if shown_bytes is None else shown_bytes
     levels = _levels(before, after)
     matched_by, pairs = _matches(before, after)
     mine, theirs = {one for one, _, _ in pairs}, {other for _, other, _ in pairs}
     phases = [_phase_change(before, after, pair, levels) for pair in pairs]
     return Difference(
-        sizes_bytes=before.sizes_bytes,
+        sizes_bytes=sizes_bytes,
         whole=tuple(
             Change(_at(before.overall, size), _at(after.overall, size))
-            for size in before.sizes_bytes.tolist()
+            for size in sizes_bytes.tolist()
         ),
         caches=_at_levels(before.overall, after.overall, levels),
         traffic={

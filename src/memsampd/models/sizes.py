@@ -40,6 +40,10 @@ def size_in_lines(sizes_bytes: NDArray[np.int64], line_bytes: int) -> NDArray[np
     return np.asarray(sizes_bytes // line_bytes, dtype=np.int64)
 
 
+LEAST_CACHE_BYTES = 1 << _FIRST_OCTAVE
+"""No curve begins at a smaller size, whatever caches a machine tells of."""
+
+
 def default_sizes(
     steps_per_octave: int = 1, cache_sizes_bytes: Iterable[int] = ()
 ) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from invented import (
 
 from memsampd.errors import UsageError
 from memsampd.estimate.events import BurstRecord, ExecRecord, MergeRecord, code_bytes
-from memsampd.exporters.analysis import analyse, usual_sizes
+from memsampd.exporters.analysis import analyse, usual_sizes, with_caches
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
@@ -349,14 +349,16 @@ def test_usual_sizes_reach_beyond_the_caches_of_all_machines() -> None:
         caches = {"L1d": 48 << 10, "L3": size_bytes}
         return Recording(msgspec.structs.replace(header(), cache_sizes_bytes=caches), [])
 
-    assert usual_sizes([with_last_level(32 << 20)]).tolist() == default_sizes().tolist()
-    assert usual_sizes([]).tolist() == default_sizes().tolist()
+    powers = default_sizes().tolist()
+    assert usual_sizes([with_last_level(32 << 20)]).tolist() == sorted([*powers, 48 << 10])
+    assert usual_sizes([]).tolist() == powers
     large = usual_sizes([with_last_level(480 << 20), with_last_level(32 << 20)])
-    assert large.tolist() == [1 << octave for octave in range(10, 30)]
+    assert large.tolist() == sorted([*(1 << n for n in range(10, 30)), 48 << 10, 480 << 20])
     assert usual_sizes([with_last_level(64 << 20)])[-1] == 128 << 20  # more than there is
     fine = usual_sizes([with_last_level(480 << 20)], 4)
     assert set(default_sizes(4)) <= set(fine)
-    assert (fine[-1], len(fine)) == (512 << 20, 4 * 19 + 1)
+    assert (fine[-1], len(fine)) == (512 << 20, 4 * 19 + 1 + 2)
+    assert with_caches(np.array([1 << 20]), [with_last_level(64)]).tolist() == [48 << 10, 1 << 20]
 
 
 def test_the_text_counts_the_bursts_of_the_program_that_ran_last(recording: Recording) -> None:

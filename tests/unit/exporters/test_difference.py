@@ -78,6 +78,14 @@ def test_another_working_set_is_known_to_differ() -> None:
     assert "only before: 0" in text
 
 
+def test_some_sizes_are_shown_though_the_caches_are_of_others() -> None:
+    one = analysis_of([0] * 12)
+    found = difference(one, one, SIZES[2:4])
+    assert found.sizes_bytes.tolist() == SIZES[2:4].tolist()
+    assert len(found.whole) == 2
+    assert found.caches == difference(one, one).caches
+
+
 def test_phases_are_matched_by_their_code_whatever_they_are_called() -> None:
     before = analysis_of([0] * 10 + [1] * 10, coded=True)
     after = analysis_of([0] * 10 + [1] * 10 + [3] * 3, ids={0: 7, 1: 5}, coded=True, seed=1)

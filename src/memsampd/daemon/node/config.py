@@ -201,7 +201,7 @@ def read_config(path: Path) -> NodeConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
-            "name another file with --config, see docs/daemon.md for its content",
+            "name another file; docs/daemon.md describes its content",
         ) from error
     return parse_config(text, str(path))
 

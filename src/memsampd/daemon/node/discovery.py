@@ -132,10 +132,10 @@ def choose(
 ) -> Choice:
     """Choose targets.
 
-    The first rule that matches a process has it. Where a rule has no room for all, those that are
-    targets already stay, then those that use most CPU time come. A target stays though it uses
-    less CPU time than its rule asks of a new one: it comes and goes with its program, not with
-    its load.
+    The first rule that matches a process, and asks for no more CPU time than it uses, has it. Where
+    a rule has no room for all, those that are targets already stay, then those that use most CPU
+    time come. A target stays though it uses less CPU time than its rule asks of a new one: it comes
+    and goes with its program, not with its load.
 
     Args:
         rules: in order.
@@ -144,11 +144,18 @@ def choose(
         most: targets in all.
         apart: processes that take no rule's place: users have asked for them.
     """
+
+    def uses_enough(rule: Rule, facts: ProcessFacts) -> bool:
+        return kept.get(facts.key) == rule.name or facts.cpu_share >= rule.least_cpu
+
     by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     everyone = list(processes)
     for facts in everyone:
-        rule = next((each for each in rules if matches(each, facts)), None)
-        if rule is not None:
+        matching = [each for each in rules if matches(each, facts)]
+        # Who uses too little for all of them may have children that use enough.
+        enough = (each for each in matching if uses_enough(each, facts))
+        if matching:
+            rule = next(enough, matching[0])
             by_rule[rule.name].append(Found(facts, rule))
     for found in _descendants(by_rule, everyone, {rule.name: rule for rule in rules}, kept):
         by_rule[found.rule.name].append(found)
@@ -158,8 +165,7 @@ def choose(
         wanted = [
             found
             for found in by_rule[rule.name]
-            if (kept.get(found.facts.key) == rule.name or found.facts.cpu_share >= rule.least_cpu)
-            and found.facts.key not in apart
+            if uses_enough(rule, found.facts) and found.facts.key not in apart
         ]
         wanted.sort(key=lambda found: _rank(found, kept))
         room = min(rule.largest_number, most - len(chosen))

@@ -101,6 +101,18 @@ def test_who_used_enough_cpu_time_once_stays() -> None:
     assert not choose(rules, [replace(idle, command="sh")], {idle.key: "a"}, 100).found
 
 
+def test_who_uses_too_little_for_one_rule_is_left_to_the_next() -> None:
+    rules = [
+        Rule(name="busy", least_cpu=0.2, follow_children=True),
+        Rule(name="web", command="nginx"),
+    ]
+    quiet, busy, other = process(1, cpu=0.05), process(2, cpu=0.5), process(3, 1, "sh", cpu=0.0)
+    child = process(4, 3, "gzip", cpu=0.9)
+    choice = choose(rules, [quiet, busy, other, child], {}, 100)
+    found = {key.pid: each.rule.name for key, each in choice.found.items()}
+    assert found == {1: "web", 2: "busy", 4: "busy"}
+
+
 def test_children_of_children_are_targets_whatever_they_run() -> None:
     family = [process(10), process(11, 10, "sh"), process(12, 11, "gzip"), process(20, 1, "gzip")]
     following = Rule(name="a", command="nginx", follow_children=True)
