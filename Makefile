@@ -4,8 +4,7 @@
 BIN := .venv/bin
 SOURCES := $(shell find src -name __pycache__ -prune -o -print) meson.build pyproject.toml README.md \
 	docs/memsampd.1 $(wildcard grafana/*.json prometheus/*.yml)
-BENCHMARKS := clock_loops session_cost phase_quality sampling_cost switch_cost \
-	replica_equality replica_speed burst_placing accuracy corun web
+BENCHMARKS := clock_loops session_cost switch_cost replica_equality replica_speed corun web
 
 # In the order of their folders: files with few tests, of which some take long, are not the last.
 ALL_TESTS := -n 2 --dist loadfile --no-loadscope-reorder \

@@ -1,7 +1,7 @@
 """What it costs a program, or a server under load, to be observed by ``memsampd attach``.
 
 usage: python benchmarks/cost.py [--quick] [--busy] [--rounds N] [--only NAME...] [--json FILE]
-                                 [--resume] [--memsampd PATH] [--other PATH]
+                                 [--resume] [--markdown FILE] [--memsampd PATH] [--other PATH]
 
 Each round runs a target alone and observed, in changing order, by one or two installations. Of
 programs started on their own (20 s each) it compares wall time, CPU time, page faults and peak
@@ -9,7 +9,7 @@ memory as wait4 has them; of servers the throughput while clients ask as fast as
 a request, faults, memory, and the times to an answer, there and at a quarter of that rate.
 ``charged`` is what memsampd itself says that it took: holds, hits, samples, time of busy CPUs.
 --busy keeps every CPU busy besides. Ten rounds take hours: a run that is broken off goes on,
---json FILE --resume, and --rounds 0 of it prints what there is.
+--json FILE --resume, and --rounds 0 of it prints what there is, or puts it into docs/cost.md.
 
 Goals, for medians over pairs: wall and CPU time at most 2 % more; page faults and memory never
 more; memsampd's CPU time at most 5 % of the target's; charged within a factor of 1.5 of what was
@@ -35,9 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from programs.workload import environment, find_program
+from reference.documents import made_text, replace_section
 from targets import comparing, options
 from targets.agent import Observation, first_seconds, observing
-from targets.comparing import Figures, Kind, Row, charged_row
+from targets.comparing import Figures, Row
 from targets.launching import (
     LaunchError,
     available_bytes,
@@ -49,79 +50,16 @@ from targets.launching import (
     read_memory_bytes,
 )
 from targets.programs import PROGRAMS, Program
+from targets.rows import PACED_SHARE, page, program_rows, server_rows
 from targets.servers import SERVERS, Load, Served, Server, Start
 from verdict import finish
 
-HOLD_LIMIT_SECONDS = 0.005
 SPARE_BYTES = 1 << 30
-PACED_SHARE = 0.25
 ROUNDS, QUICK_ROUNDS = 10, 2
 JUDGED_SERVERS = ("redis", "postgres", "nginx")
 # Lead-in that is not counted, as fast as can be, at a given rate: a server that waits for its
 # client half of the time uses 20 s of CPU time, too.
 TURN_SECONDS, QUICK_TURN_SECONDS = (5.0, 40.0, 15.0), (3.0, 3.0, 3.0)
-
-BURSTS = Row("bursts", "bursts", 1, 0, Kind.AT_LEAST, 1)  # who observes nothing costs nothing
-
-_PAGES = (
-    Row("minor_faults", "minor faults", 1, 0, Kind.NEVER_MORE, 0.005, slack=64),
-    Row("major_faults", "major faults", 1, 0, Kind.NEVER_MORE, 0.0, slack=8),
-    Row("peak_bytes", "peak memory, MiB", 1 / (1 << 20), 1, Kind.NEVER_MORE, 0.005, slack=1 << 20),
-)
-_AGENT = (
-    Row("own_share", "memsampd's CPU, %", 100, 2, Kind.AT_MOST, 0.05),
-    Row("later_own_share", "  after 10 s, as it says, %", 100, 2),
-    Row("children_cpu_seconds", "target's children's CPU, s"),
-    BURSTS,
-    Row("accesses_a_burst", "accesses a burst", 1, 0),
-    Row("l1d_width", "band at L1d, points", 100, 2),
-    Row("l2_width", "band at L2, points", 100, 2),
-    Row("first_seconds", "first number after, s", 1, 2),
-)
-
-# How far the rest is to be trusted; with --busy it would tell of the loops.
-_OTHERS = Row("others_share", "other programs' CPU, % of one", 100, 0)
-
-
-RATE = Row("rate", "requests/s", 1, 0, Kind.LOSS, 0.02)
-CPU_A_REQUEST = Row("cpu_a_request", "CPU a request, us", 1e6, 2, Kind.GAIN, 0.02)
-
-
-def program_rows(is_busy: bool) -> list[Row]:
-    """Return what is told of programs of fixed work."""
-    return [
-        Row("wall_seconds", "wall time, s", 1, 2, Kind.GAIN, 0.02),
-        Row("cpu_seconds", "CPU time, s", 1, 2, Kind.GAIN, 0.02),
-        *_PAGES,
-        charged_row("wall_seconds", is_busy=is_busy),
-        *_AGENT,
-        *(() if is_busy else (_OTHERS,)),
-    ]
-
-
-def server_rows(is_busy: bool) -> list[Row]:
-    """Return what is told of servers."""
-    late = HOLD_LIMIT_SECONDS
-    return [
-        RATE,
-        Row("slowest_second", "  in the worst second", 1, 0),
-        CPU_A_REQUEST,
-        *(
-            row
-            for name, title in (("fast", "full load"), ("paced", f"at {PACED_SHARE:.0%}"))
-            for row in (
-                Row(f"{name}_p50_seconds", f"{title}: p50, ms", 1e3, 3),
-                Row(f"{name}_p99_seconds", f"{title}: p99, ms", 1e3, 3),
-                Row(f"{name}_p999_seconds", f"{title}: p99.9, ms", 1e3, 3, Kind.EXCESS, late),
-                Row(f"{name}_worst_seconds", f"{title}: worst, ms", 1e3, 3),
-            )
-        ),
-        Row("failed", "failed requests", 1, 0, Kind.NEVER_MORE),
-        *_PAGES,
-        Row("charged_share", "charged, %", 100, 2),
-        *_AGENT,
-        *(() if is_busy else (_OTHERS,)),
-    ]
 
 
 @contextmanager
@@ -304,11 +242,16 @@ def find(names: Sequence[str]) -> list[Program | Server]:
     return [BY_NAME[name] for name in names] if names else list(TARGETS)
 
 
+def rows_of(target: Program | Server, is_busy: bool) -> list[Row]:
+    """Return what is told of a target."""
+    return (server_rows if isinstance(target, Server) else program_rows)(is_busy)
+
+
 def report(
     target: Program | Server, kept: list[_Kept], variants: Sequence[str], args: argparse.Namespace
 ) -> list[str]:
     """Print a target's table; returns what was missed."""
-    rows = (server_rows if isinstance(target, Server) else program_rows)(args.busy)
+    rows = rows_of(target, args.busy)
     what = target.told(args.quick) if isinstance(target, Program) else target.what
     rounds = [each["figures"] for each in kept]
     titles = comparing.report(f"{target.name}: {what}", rows, rounds, variants)
@@ -320,25 +263,24 @@ def parser() -> argparse.ArgumentParser:
     read = options.parser(__doc__, list(BY_NAME), "small targets, 2 rounds")
     read.add_argument("--rounds", type=int, metavar="N")
     read.add_argument("--resume", action="store_true", help="go on from the file of --json")
+    read.add_argument("--markdown", type=Path, metavar="FILE", help="put the table there")
     return read
 
 
-def kept_rounds(args: argparse.Namespace, setting: dict[str, Any]) -> dict[str, list[_Kept]]:
-    """Return the rounds that an earlier run kept, by target.
+def kept_before(args: argparse.Namespace, setting: dict[str, Any]) -> dict[str, Any]:
+    """Return what is kept: the setting, the rounds of each target, and when and of what these are.
 
     Raises:
         SystemExit: there is no file to go on from, or it is of other circumstances.
     """
-    if not args.resume:
-        return {}
-    if args.json is None:
+    if args.resume and args.json is None:
         sys.exit("--resume goes on from the file of --json: say which")
-    if not args.json.exists():
-        return {}
-    document = json.loads(args.json.read_text())
+    if not args.resume or not args.json.exists():
+        return {"setting": setting, "targets": {}, "made": []}
+    document: dict[str, Any] = json.loads(args.json.read_text())
     if document["setting"] != setting:
         sys.exit(f"{args.json} is of {document['setting']}, this would be {setting}")
-    return dict(document["targets"])
+    return document
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -349,8 +291,8 @@ def main(argv: list[str] | None = None) -> int:
     usual = QUICK_ROUNDS if args.quick else ROUNDS
     count = usual if args.rounds is None else args.rounds
     setting = machine() | {"busy": args.busy, "quick": args.quick, "variants": [*installations]}
-    found = kept_rounds(args, setting)
-    document = {"setting": setting, "targets": found}
+    document = kept_before(args, setting)
+    found: dict[str, list[_Kept]] = document["targets"]
     problems: dict[str, str] = {}
     targets = find(args.only)
     with every_cpu_busy(args.busy):
@@ -363,6 +305,7 @@ def main(argv: list[str] | None = None) -> int:
                 if why := lacking(target, args.quick):
                     raise LaunchError(why)
                 rounds.append(measure(target, installations, number, args.quick))
+                document["made"] = list(dict.fromkeys((*document["made"], made_text())))
             except LaunchError as error:
                 problems[target.name] = str(error)
             print(f"{time.strftime('%H:%M:%S')} {target.name}: {len(rounds)}", file=sys.stderr)
@@ -373,7 +316,23 @@ def main(argv: list[str] | None = None) -> int:
         rounds = found.get(target.name, [])
         if rounds or target.name not in problems:
             told += report(target, rounds, list(installations), args)
+    if args.markdown:
+        section = "cost busy" if args.busy else "cost"
+        replace_section(args.markdown, section, page_of(targets, document, args.busy))
     return finish(args.json, document, told)
+
+
+def page_of(targets: Sequence[Program | Server], document: dict[str, Any], is_busy: bool) -> str:
+    """Return the table for a document, with what it is of."""
+    tables = [
+        (
+            target.name,
+            rows_of(target, is_busy),
+            [each["figures"] for each in document["targets"].get(target.name, [])],
+        )
+        for target in targets
+    ]
+    return f"Measured {'; '.join(document['made'])}.\n\n{page(tables)}"
 
 
 def machine() -> dict[str, Any]:

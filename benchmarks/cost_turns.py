@@ -24,6 +24,7 @@ judged.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -33,14 +34,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
-from cost import BURSTS, CPU_A_REQUEST, RATE, watched
+from cost import watched
 from targets import options
 from targets.agent import Observation
 from targets.comparing import Figures, Kind, Round, Row, charged_row, report
 from targets.endless import WORK
 from targets.launching import child, every_cpu_busy, read_counters
+from targets.rows import BURSTS, CPU_A_REQUEST, RATE
 from targets.servers import SERVERS, Served, Start
 from verdict import finish
 
@@ -108,13 +110,15 @@ class Worker:
         self.pid = process.pid
         self._process = process
         self._pieces: list[Piece] = []
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        assert process.stdout is not None
+        # A descriptor of its own: who started the process closes the other one, perhaps too soon.
+        lines = os.fdopen(os.dup(process.stdout.fileno()))
+        threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._pieces.append(Piece(*map(float, line.split())))
+    def _read(self, lines: TextIO) -> None:
+        with lines:
+            for line in lines:
+                self._pieces.append(Piece(*map(float, line.split())))
 
     def between(self, begin_seconds: float, end_seconds: float) -> list[Piece]:
         """Return what was begun and ended between two moments.

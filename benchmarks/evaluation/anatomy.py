@@ -26,7 +26,7 @@ from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.statstack import StatStack
 from reference import store
 from reference.estimates import Estimate, parse_estimate
-from reference.judging import exact_overall
+from reference.judging import exact_overall, exact_pieces
 from reference.metrics import whole_run_error
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
@@ -63,19 +63,6 @@ class Anatomy:
     unseen: float
 
 
-def exact_pieces(reference: Reference, bounds: Floats) -> tuple[Floats, Floats]:
-    """Return accesses, shape (w,), and LRU misses, shape (w, s), between some moments.
-
-    Args:
-        reference: the reference.
-        bounds: accesses made by then, ascending, shape (w + 1,).
-    """
-    made = np.concatenate([[0], np.cumsum(reference.accesses)])
-    columns = reference.lru[:, : len(ERROR_SIZES_BYTES)].T
-    missed = [np.interp(bounds, made, np.concatenate([[0], np.cumsum(each)])) for each in columns]
-    return np.diff(bounds), np.diff(np.array(missed), axis=1).T
-
-
 def dissect(
     recording: Recording, estimate: Estimate, reference: Reference, bounds: Floats
 ) -> Anatomy:
@@ -103,7 +90,7 @@ def dissect(
     mixed = np.array([best_mix(each, curves) for each in ratios])
     cpu_seconds = np.array([window.cpu_seconds for window in recording.windows])
     return Anatomy(
-        estimate=whole_run_error(estimate.overall, exact_overall(reference, "lru")),
+        estimate=whole_run_error(estimate.overall, exact_overall(reference)),
         attached=whole_run_error(estimate.overall, exact),
         accesses=error(accesses, accesses[:, None] * estimate.windows),
         curves=error(estimate.weights, estimate.weights[:, None] * ratios),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,32 +11,16 @@ from evaluation.scraping import Scrape
 from memsampd.estimate.records import Totals
 from memsampd.exporters.analysis import estimator_of
 from memsampd.exporters.recording import Recording
-from reference.metrics import Floats, cdf_error, whole_run_error
+from reference.judging import Errors, exact_misses, judge
+from reference.metrics import Floats
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
 
 JUDGED_MISS_RATIO = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class CounterErrors:
-    """Errors of what a Prometheus stored, in percent.
-
-    Attributes:
-        whole_run: of the miss ratio of the whole run, mean over sizes.
-        cdf: of the distribution over the intervals between scrapes, mean over sizes.
-        flat_cdf: the same of a flat line at the true mean.
-        unknown_cpu: share of the CPU time without a curve.
-    """
-
-    whole_run: float
-    cdf: float
-    flat_cdf: float
-    unknown_cpu: float
-
-
-def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterErrors:
-    """Judge LRU counters that were 0 when the program began.
+def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> Errors:
+    """Judge LRU counters that were 0 when the program began; windows lie between scrapes.
 
     Args:
         scrapes: in order.
@@ -51,15 +34,8 @@ def judge_counters(scrapes: Sequence[Scrape], reference: Reference) -> CounterEr
     accesses, misses = increases(scrapes)
     counts = accesses > 0
     accesses, misses = accesses[counts], misses[counts]
-    exact, weights = cut(reference, np.cumsum(accesses) / accesses.sum())
-    mean = exact_misses(reference) / reference.total_accesses
     last = scrapes[-1]
-    return CounterErrors(
-        whole_run=whole_run_error(last.misses / last.accesses, mean),
-        cdf=cdf_error(misses / accesses[:, None], accesses, exact, weights),
-        flat_cdf=cdf_error(mean[None], np.ones(1), exact, weights),
-        unknown_cpu=100 * last.unknown_cpu_share,
-    )
+    return judge(last.misses / last.accesses, misses / accesses[:, None], accesses, reference)
 
 
 def increases(scrapes: Sequence[Scrape]) -> tuple[Floats, Floats]:
@@ -112,36 +88,6 @@ def apart(scrapes: Sequence[Scrape], states: Sequence[Totals]) -> float:
     return 100 * float(most)
 
 
-def cut(reference: Reference, shares: Floats) -> tuple[Floats, Floats]:
-    """Cut a reference where so much of its accesses was made.
-
-    Scrapes are equally far apart in time, not in accesses, so the counters themselves say where.
-
-    Args:
-        reference: the reference.
-        shares: ascending, the last one 1, shape (n,).
-
-    Returns:
-        Exact LRU miss ratios at ``ERROR_SIZES_BYTES`` of the pieces that are not empty, shape
-        (m, s), m <= n, and their accesses, shape (m,).
-    """
-    ends = np.concatenate([[0], np.cumsum(reference.accesses)])
-    at = np.concatenate([[0.0], shares * ends[-1]])
-    accesses = np.diff(at)
-    kept = accesses > 0
-    columns = reference.lru[:, : len(ERROR_SIZES_BYTES)].T
-    misses = np.stack(
-        [np.diff(np.interp(at, ends, np.concatenate([[0], np.cumsum(each)]))) for each in columns],
-        axis=1,
-    )
-    return misses[kept] / accesses[kept, None], accesses[kept]
-
-
-def exact_misses(reference: Reference) -> Floats:
-    """Return the exact LRU misses of the whole run at ``ERROR_SIZES_BYTES``, shape (s,)."""
-    return np.asarray(reference.lru[:, : len(ERROR_SIZES_BYTES)].sum(axis=0), dtype=float)
-
-
 def miss_errors(misses: Floats, reference: Reference) -> NDArray[np.float64]:
     """Return relative errors of the whole run's miss counts, in percent.
 
@@ -153,6 +99,6 @@ def miss_errors(misses: Floats, reference: Reference) -> NDArray[np.float64]:
         One for each size at which the true miss ratio is at least ``JUDGED_MISS_RATIO``,
         shape (m,), m <= s.
     """
-    exact = exact_misses(reference)
+    exact = exact_misses(reference).sum(axis=0)
     judged = exact >= JUDGED_MISS_RATIO * reference.total_accesses
-    return 100 * np.abs(misses[judged] / exact[judged] - 1)
+    return np.asarray(100 * np.abs(misses[judged] / exact[judged] - 1))

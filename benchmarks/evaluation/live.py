@@ -90,8 +90,8 @@ class LiveRuns:
         address = free_address()
         options = (*self._told(repeat), "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
-            timing = run_recorded(command, run.recording, self._build, options, address)
-        write_scrapes(run.scrapes, scraper.scrapes(timing.start_seconds))
+            start_seconds = run_recorded(command, run.recording, self._build, options, address)
+        write_scrapes(run.scrapes, scraper.scrapes(start_seconds))
 
     def _told(self, repeat: int) -> tuple[str, ...]:
         """What all runs of a repeat are told."""

@@ -24,7 +24,7 @@ from memsampd.exporters.recording import Recording, read_recording
 from memsampd.exporters.tables import to_json
 from reference import store
 from reference.estimates import parse_estimate
-from reference.judging import bounds_hold, exact_overall, flat_cdf, judge
+from reference.judging import bounds_hold, exact_overall, judge
 from reference.programs import judged
 from reference.windows import ERROR_SIZES_BYTES
 
@@ -66,13 +66,13 @@ def judge_document(
 ) -> Judgement:
     """Judge what ``memsampd export --format json`` says at ``ERROR_SIZES_BYTES``."""
     estimate = parse_estimate(document, ERROR_SIZES_BYTES)
-    errors = judge(estimate, reference, policy)
+    errors = judge(estimate.overall, estimate.windows, estimate.weights, reference, policy)
     holds = bounds_hold(estimate.low, estimate.high, exact_overall(reference, policy))
     band = 100 * (estimate.high - estimate.low)
     return Judgement(
         whole_run=errors.whole_run,
         cdf=errors.cdf,
-        flat_cdf=flat_cdf(reference, policy, len(estimate.windows)),
+        flat_cdf=errors.flat_cdf,
         bounds_hold=100 * float(np.mean(holds)),
         band_32k=float(band[_SMALL]),
         band_1m=float(band[_LARGE]),

@@ -23,12 +23,8 @@ class Estimate:
         windows: miss ratio of each window as estimated, or guessed where its phase had no burst;
             the middle of its bounds where there is not even a guess, shape (w, s).
         weights: accesses of each window, shape (w,); CPU seconds if no rate is known at all.
-        unknown_windows: windows whose miss ratio is only known by its bounds.
-        unknown_cpu_share: their share of the CPU time, 0..1.
-        phases: number of phases.
-        bursts: number of bursts; None if the document does not tell.
-        sampled_accesses: accesses in these.
-        warnings: what memsampd itself has to say about it.
+        unknown_cpu_share: of the CPU time, in windows whose miss ratio is only known by its
+            bounds, 0..1.
     """
 
     overall: Floats
@@ -36,17 +32,7 @@ class Estimate:
     high: Floats
     windows: Floats
     weights: Floats
-    unknown_windows: int
     unknown_cpu_share: float
-    phases: int
-    bursts: int | None
-    sampled_accesses: int
-    warnings: tuple[str, ...]
-
-    @property
-    def band(self) -> float:
-        """Mean width of the bounds of the whole run over sizes, 0..1."""
-        return float(np.mean(self.high - self.low))
 
 
 def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) -> Estimate:
@@ -61,7 +47,6 @@ def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) ->
     if not windows:
         raise ValueError("the recording holds no windows")
     overall = document["overall"]
-    bursts = [phase.get("bursts") for phase in document["phases"]]
     unknown = np.array([_is_unknown(window) for window in windows])
     cpu_seconds = np.array([window["cpu_seconds"] for window in windows], dtype=float)
     return Estimate(
@@ -70,12 +55,7 @@ def parse_estimate(document: Mapping[str, Any], sizes_bytes: tuple[int, ...]) ->
         high=np.array(overall["high"], dtype=float),
         windows=np.array([told_ratios(window) for window in windows]),
         weights=_weights(windows),
-        unknown_windows=int(unknown.sum()),
         unknown_cpu_share=float(np.average(unknown, weights=cpu_seconds)),
-        phases=len(document["phases"]),
-        bursts=None if None in bursts else sum(bursts),
-        sampled_accesses=sum(phase["sampled_accesses"] for phase in document["phases"]),
-        warnings=tuple(document.get("warnings", ())),
     )
 
 

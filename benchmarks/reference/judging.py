@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.estimates import Estimate
 from reference.metrics import Floats, cdf_error, whole_run_error
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
@@ -21,68 +20,71 @@ class Errors:
 
     Attributes:
         whole_run: of the miss ratio of the whole run, mean over sizes.
-        cdf: of the distribution over windows, mean over sizes, the reference cut into windows as
-            long as those of the estimate.
-        fine_cdf: the same against the windows of the reference as they are kept.
+        cdf: of the distribution over windows, mean over sizes.
+        flat_cdf: the same of a flat line at the true mean of each size.
     """
 
     whole_run: float
     cdf: float
-    fine_cdf: float
+    flat_cdf: float
 
 
-def exact_windows(
-    reference: Reference, policy: str, windows: int | None = None
-) -> tuple[Floats, Floats]:
-    """Return the exact miss ratios of windows and their accesses.
-
-    Args:
-        reference: the reference.
-        policy: "lru" or "random".
-        windows: about how many windows are wanted; as many as were kept if None.
-
-    Returns:
-        Miss ratios at ``ERROR_SIZES_BYTES``, shape (w, s), and accesses, shape (w,).
-    """
+def exact_misses(reference: Reference, policy: str = "lru") -> NDArray[np.int64]:
+    """Return the exact misses of the reference's windows at ``ERROR_SIZES_BYTES``, shape (w, s)."""
     misses = reference.lru if policy == "lru" else reference.random
-    misses, accesses = misses[:, : len(ERROR_SIZES_BYTES)], reference.accesses
-    starts = _starts(len(accesses), windows or len(accesses))
-    misses, accesses = np.add.reduceat(misses, starts, axis=0), np.add.reduceat(accesses, starts)
-    return misses / accesses[:, None], accesses.astype(float)
+    return misses[:, : len(ERROR_SIZES_BYTES)]
 
 
-def _starts(kept: int, wanted: int) -> NDArray[np.int64]:
-    return np.arange(0, kept, max(1, round(kept / wanted)))
-
-
-def exact_overall(reference: Reference, policy: str) -> Floats:
+def exact_overall(reference: Reference, policy: str = "lru") -> Floats:
     """Return the exact miss ratio of the whole run at ``ERROR_SIZES_BYTES``, shape (s,)."""
-    ratios, accesses = exact_windows(reference, policy)
-    return np.asarray(np.average(ratios, axis=0, weights=accesses))
+    return np.asarray(exact_misses(reference, policy).sum(axis=0) / reference.total_accesses)
 
 
-def judge(estimate: Estimate, reference: Reference, policy: str = "lru") -> Errors:
-    """Compare an estimate with the reference."""
-    coarse, coarse_weights = exact_windows(reference, policy, len(estimate.windows))
-    fine, fine_weights = exact_windows(reference, policy)
-    return Errors(
-        whole_run=whole_run_error(estimate.overall, exact_overall(reference, policy)),
-        cdf=cdf_error(estimate.windows, estimate.weights, coarse, coarse_weights),
-        fine_cdf=cdf_error(estimate.windows, estimate.weights, fine, fine_weights),
-    )
-
-
-def flat_cdf(reference: Reference, policy: str, windows: int) -> float:
-    """Return the CDF error of a flat line at the true mean, in percent.
+def exact_pieces(
+    reference: Reference, bounds: Floats, policy: str = "lru"
+) -> tuple[Floats, Floats]:
+    """Return accesses, shape (w,), and misses, shape (w, s), between some moments.
 
     Args:
         reference: the reference.
+        bounds: accesses made by then, ascending, shape (w + 1,).
         policy: "lru" or "random".
-        windows: about how many windows the reference is cut into.
     """
-    exact, weights = exact_windows(reference, policy, windows)
-    mean = exact_overall(reference, policy)[None]
-    return cdf_error(mean, np.ones(1), exact, weights)
+    made = np.concatenate([[0], np.cumsum(reference.accesses)])
+    missed = np.cumsum(exact_misses(reference, policy), axis=0)
+    columns = np.vstack([np.zeros((1, missed.shape[1])), missed]).T
+    return np.diff(bounds), np.diff([np.interp(bounds, made, each) for each in columns], axis=1).T
+
+
+def judge(
+    overall: Floats,
+    windows: Floats,
+    accesses: Floats,
+    reference: Reference,
+    policy: str = "lru",
+) -> Errors:
+    """Compare an estimate with the reference.
+
+    Windows are equally long in time, not in accesses: the reference is cut where the estimate says
+    that so much of all accesses was made.
+
+    Args:
+        overall: miss ratio of the whole run at ``ERROR_SIZES_BYTES``, shape (s,).
+        windows: of each window, shape (w, s).
+        accesses: of each window, in any unit, shape (w,).
+        reference: the reference.
+        policy: "lru" or "random".
+    """
+    made = np.concatenate([[0.0], np.cumsum(accesses) / accesses.sum()])
+    weights, misses = exact_pieces(reference, made * reference.total_accesses, policy)
+    counts = weights > 0
+    exact, weights = misses[counts] / weights[counts, None], weights[counts]
+    mean = exact_overall(reference, policy)
+    return Errors(
+        whole_run=whole_run_error(overall, mean),
+        cdf=cdf_error(windows, accesses, exact, weights),
+        flat_cdf=cdf_error(mean[None], np.ones(1), exact, weights),
+    )
 
 
 def bounds_hold(low: Floats, high: Floats, exact: Floats) -> NDArray[np.bool_]:

@@ -1,17 +1,15 @@
-"""Runs a program, alone or under memsampd, and times the program itself."""
+"""Runs a program, alone or under memsampd."""
 
 from __future__ import annotations
 
 import compileall
 import contextlib
 import os
-import select
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -25,21 +23,6 @@ FIND_SECONDS = 30.0
 
 class RunError(Exception):
     """A run ended with a status other than 0, or its program never appeared."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long the program itself ran.
-
-    Attributes:
-        wall_seconds: from its appearance to its exit; memsampd's own start-up is not in it.
-        total_cpu_seconds: CPU time of all that was started, memsampd and its replica included.
-        start_seconds: when it appeared, by ``time.monotonic``; 0 if that was not kept.
-    """
-
-    wall_seconds: float
-    total_cpu_seconds: float
-    start_seconds: float = 0.0
 
 
 @cache
@@ -57,13 +40,14 @@ def memsampd_command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "memsampd.cli.main", *arguments]
 
 
-def run_alone(command: Sequence[str], cwd: Path) -> Timing:
+def run_alone(command: Sequence[str], cwd: Path) -> None:
     """Run a program without memsampd.
 
     Raises:
         RunError: it failed.
     """
-    return _run(command, None, cwd)
+    with _started(command, cwd):
+        pass
 
 
 def run_recorded(
@@ -72,7 +56,7 @@ def run_recorded(
     cwd: Path,
     options: Sequence[str] = (),
     address: str | None = None,
-) -> Timing:
+) -> float:
     """Run a program under ``memsampd run``.
 
     Args:
@@ -82,21 +66,29 @@ def run_recorded(
         options: further ones of ``memsampd run``.
         address: host and port where metrics are served; None for nowhere.
 
+    Returns:
+        When the program began, by ``time.monotonic``: memsampd's own start-up comes before.
+
     Raises:
         RunError: it or memsampd failed.
     """
     listen = ("--no-listen",) if address is None else ("--listen", address)
     under = memsampd_command("run", "-o", str(recording), *listen, *options, "--", *command)
-    return _run(under, command[0], cwd)
+    with _started(under, cwd) as process:
+        is_found = _find(process, command[0])
+        start_seconds = time.monotonic()
+    if not is_found:
+        raise RunError(f"{command[0]} never ran under memsampd")
+    return start_seconds
 
 
-def _run(
-    command: Sequence[str],
-    program: str | None,
-    cwd: Path,
-) -> Timing:
-    """Run a command; if ``program`` is given, time the first process below it that runs that."""
-    before = os.times()
+@contextlib.contextmanager
+def _started(command: Sequence[str], cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a command, and wait for its end.
+
+    Raises:
+        RunError: it failed.
+    """
     process = subprocess.Popen(
         command,
         env=environment(),
@@ -106,30 +98,19 @@ def _run(
         stderr=subprocess.PIPE,
         text=True,
     )
-    start = time.monotonic()
     try:
-        pid: int | None = process.pid
-        if program is not None:
-            pid = _find(process, program)
-            start = time.monotonic()
-        if pid is not None:
-            _wait_for_exit(pid)
-        end = time.monotonic()
+        yield process
         _, problem = process.communicate()
     except BaseException:
         process.terminate()
         process.wait()
         raise
-    after = os.times()
-    if process.returncode != 0 or pid is None:
+    if process.returncode != 0:
         raise RunError(f"{' '.join(command)}: status {process.returncode}: {problem.strip()}")
-    cpu_seconds = after.children_user + after.children_system
-    cpu_seconds -= before.children_user + before.children_system
-    return Timing(end - start, cpu_seconds, start)
 
 
-def _find(process: subprocess.Popen[str], program: str) -> int | None:
-    """Return the pid of the first process below ``process`` that runs a program.
+def _find(process: subprocess.Popen[str], program: str) -> bool:
+    """Wait until a process below ``process`` runs a program; False: ``process`` ended before.
 
     A process shows its parent's executable until it executes its own: so the moment at which it
     is found is the moment at which the program began, within a few milliseconds.
@@ -147,9 +128,9 @@ def _find(process: subprocess.Popen[str], program: str) -> int | None:
         for pid in _descendants(root):
             with contextlib.suppress(OSError):  # it has gone
                 if os.readlink(f"/proc/{pid}/exe") == executable:
-                    return pid
+                    return True
         time.sleep(0.001)
-    return None
+    return False
 
 
 def _descendants(process: psutil.Process) -> list[int]:
@@ -157,15 +138,3 @@ def _descendants(process: psutil.Process) -> list[int]:
         return [child.pid for child in process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _wait_for_exit(pid: int) -> None:
-    """Wait until a process has ended, whether or not anyone has collected it."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        select.select([descriptor], [], [])
-    finally:
-        os.close(descriptor)

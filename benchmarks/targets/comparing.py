@@ -171,17 +171,45 @@ def _judge_charged(row: Row, rounds: Sequence[Round], variant: str, charged: flo
     return Verdict(charged, cost, noise, is_met)
 
 
+_SHARES = (Kind.GAIN, Kind.LOSS, Kind.CHARGED)
+_EFFECTS = (Kind.GAIN, Kind.LOSS, Kind.EXCESS, Kind.NEVER_MORE)
+
+
 def _cell(row: Row, verdict: Verdict) -> str:
     if verdict.median is None:
         return "-"
-    text = f"{verdict.median * row.scale:,.{row.digits}f}"
+    text = _median_text(row, verdict.median)
     if verdict.effect is not None and row.kind not in (Kind.AT_MOST, Kind.AT_LEAST):
-        is_share = row.kind in (Kind.GAIN, Kind.LOSS, Kind.CHARGED)
-        scale, digits = (100, 1) if is_share else (row.scale, row.digits)
-        noise = f" ± {verdict.noise * scale:.{digits}f}" if verdict.noise is not None else ""
-        shown = f"{verdict.effect * scale:+,.{digits}f}{noise}{' %' if is_share else ''}"
+        shown = _effect_text(row, verdict.effect, verdict.noise)
+        shown += " %" if row.kind in _SHARES else ""
         text += f" (cost {shown})" if row.kind is Kind.CHARGED else f" ({shown})"
     return text + (" MISSED" if verdict.is_met is False else "")
+
+
+def _median_text(row: Row, median: float) -> str:
+    return f"{median * row.scale:,.{row.digits}f}"
+
+
+def _effect_text(row: Row, effect: float, noise: float | None) -> str:
+    """Return an effect with its noise, in percent or in the unit of the figure."""
+    scale, digits = (100, 1) if row.kind in _SHARES else (row.scale, row.digits)
+    spread = f" ± {noise * scale:.{digits}f}" if noise is not None else ""
+    return f"{effect * scale:+,.{digits}f}{spread}"
+
+
+def document_cell(row: Row, rounds: Sequence[Round], variant: str) -> str:
+    """Return what being observed makes of a figure, for a document; bold if that misses its goal.
+
+    That is the effect, where there is one, else the median.
+    """
+    verdict = judge(row, rounds, variant)
+    if verdict.median is None:
+        return ""
+    if verdict.effect is None or row.kind not in _EFFECTS:
+        text = _median_text(row, verdict.median)
+    else:
+        text = _effect_text(row, verdict.effect, verdict.noise)
+    return f"**{text}**" if verdict.is_met is False else text
 
 
 def table(rows: Sequence[Row], rounds: Sequence[Round], variants: Sequence[str]) -> list[str]:

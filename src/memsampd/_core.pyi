@@ -32,7 +32,6 @@ class LruStack:
     def __new__(
         cls,
         sizes_lines: Sequence[int],
-        max_hint: int = 0,
         reuse_bounds: Sequence[int] | None = None,
     ) -> LruStack: ...
     def feed(self, lines: _Buffer, distances: _Buffer | None = None) -> None: ...

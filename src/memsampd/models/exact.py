@@ -47,7 +47,6 @@ class ExactLru:
 
     Args:
         sizes_lines: 1 to 255 sizes, ascending.
-        expected_lines: distinct lines to make room for at once; more are taken as they come.
         reuse_bounds: 1 to 255 distances, ascending from 1 or more, to count reuse distances
             between; none are counted without.
 
@@ -58,12 +57,11 @@ class ExactLru:
     def __init__(
         self,
         sizes_lines: Sequence[int],
-        expected_lines: int = 0,
         reuse_bounds: Sequence[int] | None = None,
     ) -> None:
         sizes = [int(size) for size in sizes_lines]
         bounds = None if reuse_bounds is None else [int(bound) for bound in reuse_bounds]
-        self._stack = _core.LruStack(sizes, max_hint=expected_lines, reuse_bounds=bounds)
+        self._stack = _core.LruStack(sizes, reuse_bounds=bounds)
 
     def feed(self, lines: Lines) -> None:
         """Touch these lines in order."""

@@ -22,14 +22,14 @@ from evaluation.alignment import (
     time_by_bin,
     told_by_code,
 )
-from evaluation.anatomy import best_mix, dissect, exact_pieces
+from evaluation.anatomy import best_mix, dissect
 from memsampd.daemon.branches import named_branches
 from memsampd.estimate.events import code_bytes
 from memsampd.exporters.recording import Recording
 from memsampd.phases.windows import hash_bins
 from memsampd.sampler.process.maps import read_maps
 from reference.estimates import Estimate
-from reference.judging import exact_overall
+from reference.judging import exact_overall, exact_pieces
 from reference.store import Reference
 from reference.windows import ERROR_SIZES_BYTES
 
@@ -155,7 +155,7 @@ def test_what_ran_before_another_boot_is_not_known() -> None:
 def estimate_of(weights: Floats, windows: Floats) -> Estimate:
     overall = np.average(windows, axis=0, weights=weights)
     none = np.zeros_like(overall)
-    return Estimate(overall, none, none + 1, windows, weights, 0, 0.0, 1, 1, 1000, ())
+    return Estimate(overall, none, none + 1, windows, weights, 0.0)
 
 
 def halves(code: Floats) -> Recording:

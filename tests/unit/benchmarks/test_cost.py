@@ -17,8 +17,20 @@ import pytest
 
 import cost
 import server_answers
+from reference.documents import made_text
 from targets.agent import Answer, Observation, _Follower, first_seconds, observing, parse_answer
-from targets.comparing import ALONE, Kind, Round, Row, gains_of, judge, missed, noise_of, table
+from targets.comparing import (
+    ALONE,
+    Figures,
+    Kind,
+    Round,
+    Row,
+    gains_of,
+    judge,
+    missed,
+    noise_of,
+    table,
+)
 from targets.launching import (
     LaunchError,
     busy_seconds,
@@ -29,6 +41,7 @@ from targets.launching import (
 )
 from targets.options import installations
 from targets.programs import PROGRAMS, Program
+from targets.rows import COLUMNS, page, program_rows, server_rows
 from targets.servers import (
     SERVERS,
     Client,
@@ -250,7 +263,7 @@ def test_a_run_goes_on_from_what_was_kept(
 
     def measure(target: Program, _: object, number: int, quick: bool) -> dict[str, object]:
         measured.append((target.name, number))
-        alone = dict.fromkeys((row.name for row in cost.program_rows(is_busy=False)), 1.0)
+        alone = dict.fromkeys((row.name for row in program_rows(is_busy=False)), 1.0)
         alone |= {"wall_seconds": 2.0, "own_share": 0.01}
         seen = alone | {"wall_seconds": 2.0 + number}
         return {"figures": {ALONE: alone, "memsampd": seen}, "details": {}}
@@ -265,9 +278,29 @@ def test_a_run_goes_on_from_what_was_kept(
     assert cost.main([*kept, "--rounds", "0", "--only", "xz"]) == 1
     assert "2.50 (+25.0 %) MISSED" in capsys.readouterr().out
     assert len(measured) == 4
+    document = tmp_path / "cost.md"
+    told = ["--rounds", "0", "--only", "xz", "--markdown", str(document)]
+    assert cost.main([*kept, *told]) == 1
+    assert "| xz | 2 | **+25.0** |" in document.read_text()
+    assert f"Measured {made_text()}." in document.read_text()
     assert cost.main([*kept, "--rounds", "0", "--only", "sqlite3"]) == 1  # not measured
     with pytest.raises(SystemExit, match="'busy': False"):
         cost.main([*kept, "--busy", "--rounds", "0"])
+
+
+def test_a_document_has_a_line_for_each_target() -> None:
+    alone: Figures = {"rate": 100.0, "peak_bytes": 1e6, "fast_p999_seconds": 0.001}
+    seen = alone | {"rate": 99.0, "fast_p999_seconds": 0.0075, "own_share": 0.04}
+    rounds: list[Round] = [{ALONE: alone, "memsampd": seen}] * 3
+    head, _, server, nothing = page(
+        [("a", server_rows(is_busy=False), rounds), ("b", program_rows(is_busy=False), [])]
+    ).splitlines()
+    told = dict(zip(head.split("|"), server.split("|"), strict=True))
+    found = {title.strip(): cell.strip() for title, cell in told.items()}
+    assert found["wall time, requests, %"] == "-1.0 ± 0.0"
+    assert found["p99.9, ms"] == "**+6.500 ± 0.000**"  # misses
+    assert (found["own CPU, %"], found["CPU time, %"], found["rounds"]) == ("4.00", "", "3")
+    assert nothing == "| b | 0 |" + "  |" * len(COLUMNS)
 
 
 def test_targets_are_told_with_the_memory_that_they_have() -> None:

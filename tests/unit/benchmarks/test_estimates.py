@@ -17,13 +17,10 @@ def curve(ratio: list[float | None], low: float = 0.0, high: float = 0.9) -> dic
 
 
 def document(*windows: dict[str, Any]) -> dict[str, Any]:
-    phase = {"id": 0, "sampled_accesses": 7, **curve([0.5, 0.25])}
     return {
         "sizes_bytes": list(SIZES),
         "windows": list(windows),
-        "phases": [phase, phase],
         "overall": curve([0.5, 0.25], 0.2, 0.6),
-        "warnings": ["beware"],
     }
 
 
@@ -36,24 +33,22 @@ def test_a_document_is_read() -> None:
     assert estimate.overall.tolist() == [0.5, 0.25]
     assert estimate.weights.tolist() == [30, 10]
     assert estimate.windows.shape == (2, 2)
-    assert estimate.band == pytest.approx(0.4)
-    assert (estimate.phases, estimate.sampled_accesses, estimate.bursts) == (2, 14, None)
-    assert estimate.unknown_windows == 0
-    assert estimate.warnings == ("beware",)
+    assert (estimate.low.tolist(), estimate.high.tolist()) == ([0.2] * 2, [0.6] * 2)
+    assert estimate.unknown_cpu_share == 0
 
 
 def test_an_unknown_miss_ratio_is_the_middle_of_its_bounds() -> None:
     unknown = curve([None, None], 0.0, 0.5)
     estimate = parse_estimate(document(window(1.0, 1.0, **unknown), window(1.0, 1.0)), SIZES)
     assert estimate.windows.tolist() == [[0.25, 0.25], [0.5, 0.25]]
-    assert estimate.unknown_windows == 1
+    assert estimate.unknown_cpu_share == 0.5
 
 
 def test_a_guess_counts_but_is_unknown() -> None:
     guess = curve([0.3, 0.2], 0.0, 1.0)
     estimate = parse_estimate(document(window(1.0, 1.0, **guess), window(1.0, 1.0)), SIZES)
     assert estimate.windows.tolist() == [[0.3, 0.2], [0.5, 0.25]]
-    assert estimate.unknown_windows == 1
+    assert estimate.unknown_cpu_share == 0.5
 
 
 def test_guesses_stand_in_for_unknown_accesses() -> None:

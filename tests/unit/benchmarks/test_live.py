@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
 from tracees import wait_until
 
-from evaluation.counters import apart, cut, increases, judge_counters, miss_errors
+from evaluation.counters import apart, increases, judge_counters, miss_errors
 from evaluation.experiments import sources
 from evaluation.experiments.live import Live, figures, first_curve_seconds, flat_is_better, goals
 from evaluation.experiments.sources import BURSTS, Sources
@@ -121,7 +121,6 @@ def test_perfect_counters_have_no_error() -> None:
     assert errors.whole_run == pytest.approx(0, abs=1e-9)
     assert errors.cdf == pytest.approx(0, abs=1e-9)
     assert errors.flat_cdf > 1
-    assert errors.unknown_cpu == pytest.approx(10)
     np.testing.assert_allclose(miss_errors(perfect()[-1].misses, REFERENCE), 0, atol=1e-9)
 
 
@@ -172,14 +171,6 @@ def test_counters_do_not_fall() -> None:
         judge_counters([], REFERENCE)
 
 
-def test_a_reference_is_cut_where_the_accesses_are() -> None:
-    ratios, accesses = cut(REFERENCE, np.array([0.25, 0.25, 0.3125, 1.0]))
-    assert accesses.tolist() == [2000, 500, 5500]
-    np.testing.assert_allclose(ratios[0], LRU[:2, :SIZES].sum(axis=0) / 2000)
-    np.testing.assert_allclose(ratios[1], LRU[2, :SIZES] / 1000)
-    np.testing.assert_allclose(accesses @ ratios, LRU[:, :SIZES].sum(axis=0))
-
-
 def document(known: bool = True) -> dict[str, Any]:
     """An export without an error, its last window perhaps without a curve."""
     exact = LRU[:, :SIZES] / 1000
@@ -196,7 +187,6 @@ def document(known: bool = True) -> dict[str, Any]:
     return {
         "sizes_bytes": list(ERROR_SIZES_BYTES),
         "windows": windows,
-        "phases": [{"bursts": 3, "sampled_accesses": 9}],
         "overall": curve(exact.mean(axis=0).tolist(), 0.02),
     }
 

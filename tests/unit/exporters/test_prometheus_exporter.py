@@ -17,7 +17,7 @@ from memsampd.exporters.catalogue import CATALOGUE
 from memsampd.exporters.folding import fold_phases, fold_reasons
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.listen import parse_listen
-from memsampd.exporters.metrics_page import metrics_page
+from memsampd.exporters.metrics_page import renewed
 from memsampd.exporters.prometheus import PrometheusExporter
 from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.recording import RecordingWriter, read_recording
@@ -234,8 +234,10 @@ def test_names_that_are_not_utf8_are_served(snapshot: Snapshot) -> None:
 
 
 def test_metrics_page_is_up_to_date() -> None:
-    page = Path(__file__).parents[3] / "docs" / "metrics.md"
-    assert page.read_text() == metrics_page(), "run python -m memsampd.exporters.metrics_page"
+    page = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+    assert renewed(page) == page, "run python -m memsampd.exporters.metrics_page docs/metrics.md"
+    with pytest.raises(ValueError, match="catalogue: begin"):
+        renewed("nothing")
 
 
 def test_server_serves_metrics_and_a_page_and_frees_its_port(snapshot: Snapshot) -> None:

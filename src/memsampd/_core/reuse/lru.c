@@ -250,12 +250,12 @@ lru_take_misses(lru *self, uint64_t *misses)
 }
 
 int
-lru_init(lru *self, uint64_t lines_hint)
+lru_init(lru *self)
 {
     front_init(&self->front);
-    if (table_init(&self->lines, 12) || table_reserve(&self->lines, lines_hint))
+    if (table_init(&self->lines, 12))
         return -1;
-    return slots_init(&self->slots, lines_hint, self->reuses);
+    return slots_init(&self->slots, self->reuses);
 }
 
 void

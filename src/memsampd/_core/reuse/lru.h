@@ -23,8 +23,8 @@ typedef struct {
     bool ranks;                 /* whether some size is below FRONT: ranks in it matter */
 } lru;
 
-/* Zeroed before; the histograms' bounds are set. For so many lines as can be told; -1 without memory. */
-int lru_init(lru *self, uint64_t lines_hint);
+/* Zeroed before; the histograms' bounds are set. -1 without memory. */
+int lru_init(lru *self);
 void lru_free(lru *self);
 
 /* Touch lines, or runs; each line's stack distance, -1 of a first touch, goes to `distances`, unless

@@ -11,20 +11,15 @@ typedef struct {
 static PyObject *
 lru_stack_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"sizes_lines", "max_hint", "reuse_bounds", NULL};
+    static char *names[] = {"sizes_lines", "reuse_bounds", NULL};
     PyObject *sizes, *reuses = Py_None;
-    unsigned long long hint = 0;
     uint64_t size[MAX_BOUNDS], bound[MAX_BOUNDS];
     unsigned n_sizes, n_bounds = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|KO", names, &sizes, &hint, &reuses) ||
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|O", names, &sizes, &reuses) ||
         memsampd_get_sizes(sizes, size, MAX_BOUNDS, &n_sizes) < 0 ||
         (reuses != Py_None && memsampd_get_ascending(reuses, bound, MAX_BOUNDS, UINT64_MAX,
                                                      "reuse_bounds", &n_bounds) < 0))
         return NULL;
-    if (hint > (uint64_t)1 << 32) {
-        PyErr_SetString(PyExc_ValueError, "max_hint is above 2**32 lines");
-        return NULL;
-    }
     LruStack *self = (LruStack *)PyType_GenericAlloc(type, 0);
     if (!self)
         return NULL;
@@ -32,7 +27,7 @@ lru_stack_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     histogram_init(&self->lru.reuse_distances, bound, n_bounds);
     self->lru.reuses = n_bounds > 0;
     self->lru.ranks = size[0] < FRONT;
-    if (lru_init(&self->lru, hint)) {
+    if (lru_init(&self->lru)) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
@@ -186,10 +181,9 @@ static PyGetSetDef lru_stack_getset[] = {
 };
 
 PyDoc_STRVAR(lru_stack_doc,
-             "LruStack(sizes_lines, max_hint=0, reuse_bounds=None)\n--\n\n"
+             "LruStack(sizes_lines, reuse_bounds=None)\n--\n\n"
              "Fully associative LRU caches of all these sizes (ascending, in lines) at once.\n"
-             "max_hint: distinct lines expected, to allocate ahead. reuse_bounds: ascending, to\n"
-             "have reuse distances counted between them.");
+             "reuse_bounds: ascending, to have reuse distances counted between them.");
 
 static PyType_Slot lru_stack_slots[] = {
     {Py_tp_doc, (void *)lru_stack_doc},

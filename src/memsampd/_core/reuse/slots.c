@@ -49,12 +49,9 @@ allocate(slots *self, uint64_t capacity, bool has_times)
 }
 
 int
-slots_init(slots *self, uint64_t lines, bool has_times)
+slots_init(slots *self, bool has_times)
 {
-    uint64_t capacity = MIN_CAPACITY;
-    while (capacity < lines * SLOTS_PER_LINE)
-        capacity *= 2;
-    return allocate(self, capacity, has_times);
+    return allocate(self, MIN_CAPACITY, has_times);
 }
 
 uint64_t

@@ -25,8 +25,8 @@ typedef struct {
     uint64_t now;               /* the newest slot; slot 0 is never used */
 } slots;
 
-/* Room for so many lines at least, with the times of their last touches if wanted; -1 without memory. */
-int slots_init(slots *self, uint64_t lines, bool has_times);
+/* Room for the first lines, with the times of their last touches if wanted; -1 without memory. */
+int slots_init(slots *self, bool has_times);
 void slots_free(slots *self);
 
 /* Compaction: rank the slots that are used, which returns how many there are; have each line take its

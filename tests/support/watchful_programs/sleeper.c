@@ -1,0 +1,8 @@
+/* Sleeps for good. */
+#include "watchful.h"
+
+int main(void)
+{
+    ready();
+    pause();
+}
