@@ -24,7 +24,7 @@ from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.perf.counts import CounterSet
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.source import COUNTED_RECORD_BYTES, TaskClockSource
 from memsampd.sampler.pmu.addresses import UNKNOWN, AccessSampler, SampledAccesses
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -113,6 +113,17 @@ def test_samples_stand_for_all_cpu_time(most_files: int | None) -> None:
         if 0.8 < shares[-1] < 1.02:
             return
     pytest.fail(f"samples never stood for the CPU time: {shares}")
+
+
+def test_a_ring_has_room_for_samples_that_come_twice_as_often_as_they_should() -> None:
+    """So far off a period may be for good."""
+    with (
+        busy_child() as child,
+        PmuBranchSource(
+            child.pid, [TASK_CLOCK], period_seconds=PERIOD * 1e-9, period=PERIOD
+        ) as one,
+    ):
+        assert 0 < 2 * one.ring_samples * COUNTED_RECORD_BYTES <= one._stream.ring_bytes
 
 
 @pytest.mark.parametrize("first", [50 * PERIOD, PERIOD // 30], ids=["too-long", "too-short"])

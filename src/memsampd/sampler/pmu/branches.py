@@ -22,7 +22,7 @@ from memsampd.sampler.perf.source import (
     StreamedBranches,
     wakeup_bytes,
 )
-from memsampd.sampler.pmu.periods import PeriodJudge, RandomPeriods
+from memsampd.sampler.pmu.periods import MOST_OFF, PeriodJudge, RandomPeriods
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
 
@@ -93,6 +93,11 @@ class PmuBranchSource(StreamedBranches):
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
         )
         super().__init__(period_seconds, counters, options, COUNTED_RECORD_BYTES)
+
+    @property
+    def ring_samples(self) -> int:
+        """As many as fit if they come as often as is put up with."""
+        return int(super().ring_samples / MOST_OFF)
 
     @property
     def mean_period(self) -> int:

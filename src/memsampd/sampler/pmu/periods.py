@@ -14,7 +14,7 @@ from memsampd import _core
 _SPREAD = 0.25
 _RENEW_SECONDS = 0.25
 _SAMPLES_TO_JUDGE, _SECONDS_TO_JUDGE = 32, 0.5
-_TOO_FAR = 2.0  # from the CPU time that a sample should stand for
+MOST_OFF = 2.0  # from the CPU time that a sample should stand for
 _FILES_AT_ONCE = 64  # each may interrupt a CPU
 
 
@@ -38,7 +38,7 @@ class PeriodJudge:
             return 1.0
         factor = self._period_seconds * self._samples / self._seconds
         self._samples, self._seconds = 0, 0.0
-        return 1.0 if 1 / _TOO_FAR < factor < _TOO_FAR else factor
+        return 1.0 if 1 / MOST_OFF < factor < MOST_OFF else factor
 
 
 class RandomPeriods:
