@@ -1,4 +1,5 @@
 #include "blocks.h"
+#include "code_pages.h"
 #include "emitter.h"
 #include "lookup.h"
 #include "superblock.h"
