@@ -31,16 +31,16 @@ class DiffCommand:
             UsageError: a size is malformed.
             RecordingError: a recording cannot be read.
         """
-        from memsampd.exporters.analysis import analyse, usual_sizes, with_caches
+        from memsampd.exporters.analysis import analyse, caches_of, usual_sizes
         from memsampd.exporters.difference import difference
         from memsampd.exporters.difference_text import to_document, to_text
         from memsampd.exporters.recording import read_recording
-        from memsampd.models.sizes import parse_sizes
+        from memsampd.models.sizes import parse_sizes, with_caches
 
         asked = parse_sizes(args.sizes) if args.sizes else None
         recordings = {path: read_recording(path) for path in (args.before, args.after)}
         known = recordings.values()
-        sizes_bytes = usual_sizes(known) if asked is None else with_caches(asked, known)
+        sizes_bytes = usual_sizes(known) if asked is None else with_caches(asked, caches_of(known))
         before, after = (
             analyse(recordings[path], args.policy, sizes_bytes)
             for path in (args.before, args.after)

@@ -131,7 +131,7 @@ class Ledger:
             CPU time that the target used since this was told last.
         """
         elapsed = max(target_cpu_seconds - self._target_cpu_seconds, 0.0)
-        was_asleep = self.idle_seconds > _ASLEEP_SECONDS
+        is_asleep = self.idle_seconds > _ASLEEP_SECONDS  # it may wake up at the end of that
         if elapsed > 0:
             self._ran_seconds = now_seconds
         passed = now_seconds - self._now_seconds
@@ -140,7 +140,8 @@ class Ledger:
             self._busy_share += part * (elapsed / passed - self._busy_share)
         self._now_seconds = now_seconds
         self._target_cpu_seconds += elapsed
-        if was_asleep or self.idle_seconds > _ASLEEP_SECONDS:  # it may have woken up at the end
+        is_asleep = is_asleep or self.idle_seconds > _ASLEEP_SECONDS
+        if is_asleep:
             asleep_part = 1 - min(elapsed / passed, 1.0) if passed > 0 else 1.0
             own_seconds = max(own_cpu_seconds - self._own_cpu_seconds, 0.0)
             self._idle_cpu_seconds += asleep_part * own_seconds
@@ -155,7 +156,7 @@ class Ledger:
         )
         if self._start_cpu_seconds is None:
             self._start_cpu_seconds = own_cpu_seconds
-        elif not (was_asleep or self.idle_seconds > _ASLEEP_SECONDS):
+        elif not is_asleep:
             self._add_turn(self._without_bursts_seconds - self._before_turn_seconds)
         # A burst that is told from now on is taken off the turn that its CPU time was added to.
         self._before_turn_seconds = self._without_bursts_seconds

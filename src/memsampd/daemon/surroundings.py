@@ -16,7 +16,7 @@ from memsampd.errors import CapabilityError
 from memsampd.machines.cache_seconds import measure_cache_seconds
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
-from memsampd.models.sizes import LEAST_CACHE_BYTES, default_sizes
+from memsampd.models.sizes import default_sizes, with_caches
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCostMeter
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, try_pmu
@@ -66,11 +66,8 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     def curve_sizes(self) -> NDArray[np.int64]:
         """Sizes of live curves: powers of two, and the caches of this machine."""
-        told = self.machine.cache_sizes_bytes().values()
-        caches = [size for size in told if size >= LEAST_CACHE_BYTES]
-        # np.union1d would load masked arrays: a twelfth of what the start takes.
-        sizes = {*default_sizes(cache_sizes_bytes=caches).tolist(), *caches}
-        return np.array(sorted(sizes), np.int64)
+        caches = self.machine.cache_sizes_bytes().values()
+        return with_caches(default_sizes(cache_sizes_bytes=caches), caches)
 
 
 def _memory_peak(machine: Machine) -> MemoryPeak | None:

@@ -15,7 +15,7 @@ from memsampd.exporters.recording import HeaderRecord, Recording
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
 from memsampd.models.records import MissRatioCurve
-from memsampd.models.sizes import LEAST_CACHE_BYTES, default_sizes
+from memsampd.models.sizes import default_sizes, with_caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +94,13 @@ def usual_sizes(recordings: Iterable[Recording], steps_per_octave: int = 1) -> N
         recordings: all that are shown together.
         steps_per_octave: so many sizes between a power of two and the next one.
     """
-    shown = list(recordings)
-    caches = [size for each in shown for size in each.header.cache_sizes_bytes.values()]
-    return with_caches(default_sizes(steps_per_octave, caches), shown)
+    caches = caches_of(recordings)
+    return with_caches(default_sizes(steps_per_octave, caches), caches)
 
 
-def with_caches(
-    sizes_bytes: NDArray[np.int64], recordings: Iterable[Recording]
-) -> NDArray[np.int64]:
-    """Return these sizes and those of the recordings' machines' caches, ascending, int64.
-
-    Between two sizes a curve is but a straight line, and so would its bounds be.
-    """
-    caches = {size for each in recordings for size in each.header.cache_sizes_bytes.values()}
-    known = {size for size in caches if size >= LEAST_CACHE_BYTES}
-    return np.array(sorted(known.union(sizes_bytes.tolist())), np.int64)
+def caches_of(recordings: Iterable[Recording]) -> list[int]:
+    """Return the sizes of the caches of recordings' machines, bytes."""
+    return [size for each in recordings for size in each.header.cache_sizes_bytes.values()]
 
 
 def estimator_of(

@@ -40,10 +40,6 @@ def size_in_lines(sizes_bytes: NDArray[np.int64], line_bytes: int) -> NDArray[np
     return np.asarray(sizes_bytes // line_bytes, dtype=np.int64)
 
 
-LEAST_CACHE_BYTES = 1 << _FIRST_OCTAVE
-"""No curve begins at a smaller size, whatever caches a machine tells of."""
-
-
 def default_sizes(
     steps_per_octave: int = 1, cache_sizes_bytes: Iterable[int] = ()
 ) -> NDArray[np.int64]:
@@ -57,6 +53,18 @@ def default_sizes(
     octaves = max([_USUAL_OCTAVES, *(size.bit_length() for size in cache_sizes_bytes)])
     steps = (octaves - _FIRST_OCTAVE) * steps_per_octave
     return np.round(2.0 ** np.linspace(_FIRST_OCTAVE, octaves, steps + 1)).astype(np.int64)
+
+
+def with_caches(
+    sizes_bytes: NDArray[np.int64], cache_sizes_bytes: Iterable[int]
+) -> NDArray[np.int64]:
+    """Return sizes and those of a machine's caches from 1 KiB on, ascending, int64.
+
+    Between two sizes a curve is but a straight line, and so would its bounds be.
+    """
+    caches = {size for size in cache_sizes_bytes if size >= 1 << _FIRST_OCTAVE}
+    # np.union1d would load masked arrays: a twelfth of what the start takes.
+    return np.array(sorted(caches.union(sizes_bytes.tolist())), np.int64)
 
 
 def parse_size(text: str) -> int:

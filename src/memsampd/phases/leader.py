@@ -247,8 +247,7 @@ class LeaderFollower:
         if not self._ids:
             return _Found(0, False, 0.0)
         mine, sums = self._by_place(counts), self._sums_by_place()
-        shares = sums / sums.sum(axis=1, keepdims=True)
-        apart = np.abs(shares - mine / mine.sum()).sum(axis=1)
+        apart = np.abs(self._centroids() - mine / mine.sum()).sum(axis=1)
         distances = [min(each, 2.0) for each in apart.tolist()]
         order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
@@ -263,6 +262,11 @@ class LeaderFollower:
         if self._compared is None:
             self._compared = np.array([self._by_place(row) for row in self._sums])
         return self._compared
+
+    def _centroids(self) -> NDArray[np.float64]:
+        """The same as shares of their hits."""
+        sums = self._sums_by_place()
+        return np.asarray(sums / sums.sum(axis=1, keepdims=True))
 
     def _found(self, counts: NDArray[np.float64], windows: int = 1) -> int:
         self._age_activity()
@@ -361,8 +365,7 @@ class LeaderFollower:
 
     def _neighbour(self, row: int) -> int:
         """The row whose centroid is nearest to this one's."""
-        sums = self._sums_by_place()
-        shares = sums / sums.sum(axis=1, keepdims=True)
+        shares = self._centroids()
         distance = np.abs(shares - shares[row]).sum(axis=1)
         distance[row] = np.inf
         return int(np.argmin(distance))

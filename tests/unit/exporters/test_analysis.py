@@ -21,14 +21,20 @@ from invented import (
 
 from memsampd.errors import UsageError
 from memsampd.estimate.events import BurstRecord, ExecRecord, MergeRecord, code_bytes
-from memsampd.exporters.analysis import analyse, usual_sizes, with_caches
+from memsampd.exporters.analysis import analyse, caches_of, usual_sizes
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.late_returns import LateReturns, continued
 from memsampd.models.protocols import CacheModel
-from memsampd.models.sizes import default_sizes, format_size, parse_size, parse_sizes
+from memsampd.models.sizes import (
+    default_sizes,
+    format_size,
+    parse_size,
+    parse_sizes,
+    with_caches,
+)
 from memsampd.models.statcache import StatCache
 from memsampd.models.statstack import StatStack
 from memsampd.models.survival import SurvivalFunction
@@ -358,7 +364,8 @@ def test_usual_sizes_reach_beyond_the_caches_of_all_machines() -> None:
     fine = usual_sizes([with_last_level(480 << 20)], 4)
     assert set(default_sizes(4)) <= set(fine)
     assert (fine[-1], len(fine)) == (512 << 20, 4 * 19 + 1 + 2)
-    assert with_caches(np.array([1 << 20]), [with_last_level(64)]).tolist() == [48 << 10, 1 << 20]
+    caches = caches_of([with_last_level(64)])
+    assert with_caches(np.array([1 << 20]), caches).tolist() == [48 << 10, 1 << 20]
 
 
 def test_the_text_counts_the_bursts_of_the_program_that_ran_last(recording: Recording) -> None:
