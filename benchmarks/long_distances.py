@@ -409,7 +409,7 @@ def loops_page(distances: Sequence[Distance], when: str) -> Page:
 
 
 def distances_page(scores: Sequence[Score], when: str) -> Page:
-    """Write the tables of survival functions: means by distance, then every run."""
+    """Write the table of survival functions: means by distance."""
     page = _dated_page(when, scores)
     means = [
         (f"{distance:,}", *_paired_cells([each.distances[at] for each in scores]))
@@ -417,21 +417,6 @@ def distances_page(scores: Sequence[Score], when: str) -> Page:
     ]
     everything = _paired_cells([share for each in scores for share in each.distances])
     page.table(("distance", *_PAIRED), [*means, ("**mean**", *everything)])
-    page.table(
-        ("program", "distance", "exact, %", "without watches", "with them", "bounds hold"),
-        [
-            (
-                each.program,
-                f"{share.at:,}",
-                f"{100 * share.exact:.2f}",
-                _bounded(share.without),
-                _bounded(share.with_watches),
-                f"{_yes(share.without_holds)}, {_yes(share.with_holds)}",
-            )
-            for each in scores
-            for share in each.distances
-        ],
-    )
     return page
 
 
@@ -469,10 +454,6 @@ def _paired_cells(shares: Sequence[Share]) -> list[str]:
         *(f"{each:.1f}" for each in means.width),
         *(f"{each:.0f}" for each in means.held),
     ]
-
-
-def _yes(holds: bool) -> str:
-    return "yes" if holds else "**no**"
 
 
 if __name__ == "__main__":
