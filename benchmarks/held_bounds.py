@@ -1,12 +1,12 @@
 """Of how many programs and sizes the bounds of whole runs hold the truth, and how wide they are.
 
 usage: python benchmarks/held_bounds.py [--programs NAME...] [--held-out] [--json FILE]
-                                        [--without memory|watches]... FOLDER|FILE...
+                                        [--without-memory] FOLDER|FILE...
 
 Nothing is run: recordings of known programs (PROGRAM-....mem) are estimated anew, and compared with
-exact miss ratios, up to 2 MiB and from 4 to 64 MiB; as if it were not known what memory the program
-had, or what watchpoints told, if asked for. Exit status 1 if the bounds hold less than 95 of 100
-figures, each program counting alike.
+exact miss ratios, up to 2 MiB and from 4 to 64 MiB; if asked for, as if it were not known what
+memory the program had. (What watchpoints tell: ``long_distances.py --judge``.) Exit status 1 if the
+bounds hold less than 95 of 100 figures, each program counting alike.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from evaluation.replay import parse_chosen
-from memsampd.estimate.events import WatchRecord, WindowRecord
+from memsampd.estimate.events import WindowRecord
 from memsampd.exporters.recording import Recording, read_recording
 from reference import store
 from reference.whole_runs import LARGE_BYTES, Compared, UntoldError, compare_sizes
@@ -56,27 +56,25 @@ class Held:
         return cls(*np.mean([(each.error, each.width, each.held) for each in parts], axis=0))
 
 
-def without(recording: Recording, unknown: Collection[str]) -> Recording:
-    """Forget what a recording tells of the program's memory, or what watchpoints told."""
-    events = recording.events
-    if "memory" in unknown:
-        events = [
-            replace(each, memory=None) if isinstance(each, WindowRecord) else each
-            for each in events
-        ]
-    if "watches" in unknown:
-        events = [each for each in events if not isinstance(each, WatchRecord)]
+def without_memory(recording: Recording) -> Recording:
+    """Return the same as if it were not known what memory the program had."""
+    events = [
+        replace(each, memory=None) if isinstance(each, WindowRecord) else each
+        for each in recording.events
+    ]
     return Recording(recording.header, events)
 
 
 def judged(
-    found: Iterable[tuple[str, Path]], unknown: Collection[str] = ()
+    found: Iterable[tuple[str, Path]], *, memory_is_known: bool = True
 ) -> dict[str, tuple[Held, Held]]:
     """Judge recordings that tell anything; returns small and large sizes, by program."""
     parts: dict[str, list[tuple[Held, Held]]] = defaultdict(list)
     for name, file in found:
+        recording = read_recording(file)
+        if not memory_is_known:
+            recording = without_memory(recording)
         try:
-            recording = without(read_recording(file), unknown)
             compared = compare_sizes(recording, store.load(store.path_of(name)))
         except UntoldError:
             continue
@@ -105,15 +103,9 @@ def print_table(programs: Mapping[str, tuple[Held, Held]]) -> tuple[Held, Held]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument(
-        "--without",
-        choices=("memory", "watches"),
-        action="append",
-        default=[],
-        help="forget what is known of it",
-    )
+    parser.add_argument("--without-memory", action="store_true", help="forget what is known of it")
     args, found = parse_chosen(parser)
-    programs = judged(found, args.without)
+    programs = judged(found, memory_is_known=not args.without_memory)
     if not programs:
         parser.error("no recording of a program that has a reference")
     missed = [

@@ -1,8 +1,9 @@
 """How well rates of code that was not timed are modelled, on recordings of known programs.
 
-usage: python benchmarks/speed_model.py FOLDER [--json FILE]
+usage: python benchmarks/speed_model.py [--programs NAME...] [--held-out] [--json FILE]
+                                        FOLDER|FILE...
 
-FOLDER holds recordings as ``python -m evaluation`` keeps them (PROGRAM-....mem). Of each program
+Recordings are those that ``python -m evaluation`` keeps (PROGRAM-....mem). Of each program
 the exact accesses are known: divided by the CPU time of its windows, they are its mean rate. The
 constants of ``memsampd.estimate.speed`` are compared with it, and with the best of their kind for
 these recordings (least squares of the logarithms, held near the present ones by a weak prior); and
@@ -14,9 +15,8 @@ mean square of the logarithm is above GOAL.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from evaluation.replay import parse_chosen
 from memsampd.estimate.speed import SECONDS, SpeedModel
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.survival import SurvivalFunction
 from reference import store
-from reference.programs import PROGRAMS
+from verdict import finish
 
 GOAL = 0.4
 _FEWEST_ACCESSES = 200
@@ -93,25 +94,42 @@ def refitted(known: Iterable[Known]) -> NDArray[np.float64]:
     return best
 
 
+def print_rates(figures: dict[str, list[float]]) -> NDArray[np.float64]:
+    """Print a line a recording; returns root mean squares of the logarithm, shape (3,)."""
+    titles = ("exact", "no core", "modelled", "refitted")
+    print("{:32} {:>9} {:>9} {:>9} {:>9}   M accesses/s".format("recording", *titles))
+    for name, row in figures.items():
+        print("{:32} {:9.0f} {:9.0f} {:9.0f} {:9.0f}".format(name, *row))
+    table = np.log(np.array(list(figures.values())))
+    return np.asarray(np.sqrt(np.mean((table[:, 1:] - table[:, :1]) ** 2, axis=0)))
+
+
+def print_timed(known: Collection[Known]) -> None:
+    """Print how far off bursts are that were timed."""
+    timed = np.concatenate([each.timed for each in known])
+    for title, parts in (
+        ("without the core", [each.without_core for each in known]),
+        ("now", [each.features for each in known]),
+    ):
+        off = -np.log(np.concatenate(parts) @ np.array(SECONDS) * timed)
+        off = off[np.isfinite(off)]
+        print(
+            f"{len(off)} timed bursts, {title}: median of the logarithm {np.median(off):+.2f}, "
+            f"of its deviation {np.median(np.abs(off - np.median(off))):.2f}"
+        )
+
+
 def main() -> int:
-    """Print a line a recording."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    args, found = parse_chosen(parser)
     known: dict[str, Known] = {}
-    held_out = {program.name for program in PROGRAMS if program.held_out}
-    for path in sorted(args.folder.glob("*.mem")):
-        name = path.name.split("-")[0]
-        kept = store.path_of(name)
-        if name in held_out or not kept.exists():
-            continue
-        told = known_of(read_recording(path), store.load(kept).total_accesses)
+    for name, file in found:
+        told = known_of(read_recording(file), store.load(store.path_of(name)).total_accesses)
         if told is not None:
-            known[path.stem] = told
+            known[file.stem] = told
     if not known:
-        print(f"no recordings of known programs in {args.folder}", file=sys.stderr)
-        return 2
+        parser.error("no recording of a program that has a reference")
     present, best = np.array(SECONDS), refitted(known.values())
     figures = {
         name: [
@@ -125,31 +143,15 @@ def main() -> int:
         ]
         for name, each in known.items()
     }
-    titles = ("exact", "no core", "modelled", "refitted")
-    print("{:32} {:>9} {:>9} {:>9} {:>9}   M accesses/s".format("recording", *titles))
-    for name, row in figures.items():
-        print("{:32} {:9.0f} {:9.0f} {:9.0f} {:9.0f}".format(name, *row))
-    table = np.log(np.array(list(figures.values())))
-    spread = np.sqrt(np.mean((table[:, 1:] - table[:, :1]) ** 2, axis=0))
+    spread = print_rates(figures)
     print(
         f"root mean square of the logarithm: {spread[0]:.2f} without the core, {spread[1]:.2f} now "
         f"(goal {GOAL}), {spread[2]:.2f} refitted to\n  ns: "
         + ", ".join(f"{1e9 * each:.2f}" for each in best)
     )
-    timed = np.concatenate([each.timed for each in known.values()])
-    for title, parts in (
-        ("without the core", [each.without_core for each in known.values()]),
-        ("now", [each.features for each in known.values()]),
-    ):
-        off = -np.log(np.concatenate(parts) @ present * timed)
-        off = off[np.isfinite(off)]
-        print(
-            f"{len(off)} timed bursts, {title}: median of the logarithm {np.median(off):+.2f}, "
-            f"of its deviation {np.median(np.abs(off - np.median(off))):.2f}"
-        )
-    if args.json:
-        args.json.write_text(json.dumps({"rates": figures, "refitted_seconds": best.tolist()}))
-    return int(spread[1] > GOAL)
+    print_timed(known.values())
+    missed = [f"root mean square {spread[1]:.2f} (goal {GOAL})"] if not spread[1] <= GOAL else []
+    return finish(args.json, {"rates": figures, "refitted_seconds": best.tolist()}, missed)
 
 
 if __name__ == "__main__":
