@@ -176,7 +176,7 @@ def _limits(config: SessionConfig, around: Surroundings, clock: str) -> BurstLim
         _shape(config).usual_accesses,
         config.max_stop_seconds,
         seeks=not config.stops_nothing,
-        sample_seconds=around.sampling_cost.interrupt_seconds if has_use else None,
+        sample_seconds=around.sampling_cost.quick_interrupt_seconds if has_use else None,
     )
 
 
@@ -188,7 +188,7 @@ def _parts_of_own_cpu(config: SessionConfig) -> dict[str, Any]:
 def _clock(name: str, around: Surroundings) -> AccessClock:
     """A clock of the kind that was chosen."""
     if name == ProgressClock.name:
-        return ProgressClock(around.sampling_cost.interrupt_seconds)
+        return ProgressClock(around.sampling_cost.quick_interrupt_seconds)
     from memsampd.sampler.clock.counters import CounterClock
 
     return CounterClock()

@@ -8,7 +8,11 @@ import pytest
 from tracees import descriptors
 
 from memsampd import _core
-from memsampd.sampler.perf.costs import SamplingCost, measure_interrupt_seconds
+from memsampd.sampler.perf.costs import (
+    SamplingCost,
+    measure_cold_interrupt_seconds,
+    measure_interrupt_seconds,
+)
 
 
 def test_it_is_a_time_and_leaves_nothing_open() -> None:
@@ -45,6 +49,34 @@ def test_a_refusal_is_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_core, "perf_open_counter", refuse)
     assert measure_interrupt_seconds() == 0
+
+
+def test_cold_ones_take_no_less_and_leave_nothing_open() -> None:
+    """Where one takes a nanosecond, each look at the clock is one: so long a look takes."""
+    before = descriptors()
+    assert measure_cold_interrupt_seconds(1e-9) > 1e-9
+    assert measure_cold_interrupt_seconds(1.0) == 1.0
+    assert measure_cold_interrupt_seconds(0.0) == 0.0
+    assert descriptors() == before
+
+
+def test_what_is_refused_is_not_measured_cold_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*words: int, period: int) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(_core, "perf_open_counter", refuse)
+    assert measure_cold_interrupt_seconds(1e-9) == 1e-9
+
+
+def test_pauses_are_as_many_and_as_long_as_asked_for() -> None:
+    area = bytearray(1 << 16)
+    pauses = _core.memory_pauses(area, 1e-9, 20, 5.0)
+    assert len(pauses) == 20
+    assert min(pauses) >= 1e-9
+    assert _core.memory_pauses(area, 60.0, 1, 0.001) == []
+    for count in (0, 1025):
+        with pytest.raises(ValueError, match="1 to 1024 pauses"):
+            _core.memory_pauses(area, 1e-9, count, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-/* Ways through an area of memory that are timed: what `memsampd machine --measure` shows, and what an access
- * to the last-level cache takes. */
+/* Ways through an area of memory that are timed: what `memsampd machine --measure` shows, what an access
+ * to the last-level cache takes, and interrupts that find nothing of theirs in the caches. */
 #include "core.h"
 #include "moments.h"
 
@@ -116,8 +116,66 @@ memory_chase(PyObject *Py_UNUSED(module), PyObject *args)
     return PyFloat_FromDouble(seconds / (double)loads);
 }
 
+enum { LINES_A_LOOK = 16, PAUSES_MOST = 1024 };
+
+/* Reads an area again and again, and looks at the clock now and then. */
+static size_t
+read_until_paused(const uint64_t *words, size_t lines, double least, double most, size_t wanted,
+                  double *pauses)
+{
+    const double end = now_seconds() + most;
+    double last = now_seconds();
+    uint64_t sum = 0;
+    size_t found = 0;
+    for (size_t line = 0; found < wanted && last < end;) {
+        for (size_t i = 0; i < LINES_A_LOOK; i++, line = line + 1 < lines ? line + 1 : 0)
+            sum += words[line * LINE_WORDS];
+        __asm__ volatile("" : : "r"(sum)); /* so that the reads are needed, and made here */
+        const double now = now_seconds();
+        if (now - last >= least)
+            pauses[found++] = now - last;
+        last = now;
+    }
+    return found;
+}
+
+PyDoc_STRVAR(memory_pauses_doc,
+             "memory_pauses(area, least_seconds, count, most_seconds)\n--\n\n"
+             "Read a writable area again and again, without the GIL, until this was kept from going on so "
+             "often for so long at least, or the time is over; for how long each time, in seconds.");
+
+static PyObject *
+memory_pauses(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    Py_buffer area;
+    double least, most, pauses[PAUSES_MOST];
+    Py_ssize_t wanted;
+    if (!PyArg_ParseTuple(args, "w*dnd", &area, &least, &wanted, &most))
+        return NULL;
+    const uint64_t *words = area.buf;
+    const size_t lines = (size_t)area.len / sizeof(uint64_t) / LINE_WORDS;
+    if ((uintptr_t)words % sizeof(uint64_t) || lines == 0 || wanted < 1 || wanted > PAUSES_MOST) {
+        PyBuffer_Release(&area);
+        PyErr_SetString(PyExc_ValueError, "1 to 1024 pauses, in reading an area of aligned lines");
+        return NULL;
+    }
+    size_t found;
+    Py_BEGIN_ALLOW_THREADS
+    found = read_until_paused(words, lines, least, most, (size_t)wanted, pauses);
+    Py_END_ALLOW_THREADS
+    PyBuffer_Release(&area);
+    PyObject *told = PyList_New((Py_ssize_t)found);
+    for (size_t i = 0; told && i < found; i++) {
+        PyObject *pause = PyFloat_FromDouble(pauses[i]);
+        if (!pause || PyList_SetItem(told, (Py_ssize_t)i, pause) < 0)
+            Py_CLEAR(told);
+    }
+    return told;
+}
+
 PyMethodDef memsampd_machine[] = {
     {"memory_chase", memory_chase, METH_VARARGS, memory_chase_doc},
+    {"memory_pauses", memory_pauses, METH_VARARGS, memory_pauses_doc},
     {"memory_pass", memory_pass, METH_VARARGS, memory_pass_doc},
     {NULL, NULL, 0, NULL},
 };
