@@ -389,6 +389,19 @@ def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> N
     assert "Traceback" not in done.stderr
 
 
+def test_run_starts_nothing_if_the_recording_exists(tmp_path: Path) -> None:
+    recording, started = tmp_path / "x.memsampd", tmp_path / "started"
+    recording.write_text("of yesterday")
+    words = ("--no-listen", "-o", recording, "--", "touch", started)
+    done = memsampd("run", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {recording} exists already; choose another name, or --force" in done.stderr
+    assert recording.read_text() == "of yesterday"
+    assert not started.exists()
+    assert memsampd("run", "--force", *words).returncode == 0
+    assert started.exists()
+
+
 def test_run_says_when_it_cannot_observe() -> None:
     options = ("--no-listen", "-o", "/proc/nowhere/x")
     command = [MEMSAMPD, "run", *options, "--", "sh", "-c", "read line; exit 5"]

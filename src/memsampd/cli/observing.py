@@ -207,6 +207,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
 
     Raises:
         UsageError: a value is out of range.
+        RecordingError: the recording exists already, and is not to be replaced.
     """
     from memsampd.daemon.config import OutputConfig, SessionConfig
 
@@ -234,6 +235,11 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     listen = None if args.no_listen else DEFAULT_LISTEN if is_usual else args.listen
     if not args.linger >= 0:
         raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
+    if args.output is not None:  # before a program is started that would have to be started again
+        from memsampd.exporters.files import check_new
+        from memsampd.exporters.recording.format import FORMAT
+
+        check_new(args.output, FORMAT.kind, args.force)
     output = OutputConfig(
         recording=args.output,
         overwrite=args.force,
