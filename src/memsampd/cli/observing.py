@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd import _core
-from memsampd.errors import UsageError
+from memsampd.errors import RecordingError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
 from memsampd.names import printable
@@ -63,6 +63,12 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--duration", type=float, metavar="S", help="detach after so many seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object a window")
+    parser.add_argument(
+        "--events",
+        type=Path,
+        metavar="FILE",
+        help="write one JSON object a window there, and nothing else; a file is replaced",
+    )
     listen = parser.add_mutually_exclusive_group()
     listen.add_argument(
         "--listen",
@@ -250,6 +256,26 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         linger_seconds=args.linger,
     )
     return config, output
+
+
+def observers(args: argparse.Namespace, stream: TextIO) -> list[SessionObserver]:
+    """Who shows a session as the options say: a display, and what writes events to a file.
+
+    Raises:
+        RecordingError: the file of events cannot be written.
+    """
+    from memsampd.cli.status import JsonStatus
+
+    display = observer(args.json, stream)
+    if args.events is None:
+        return [display]
+    try:
+        # It stays open to the end of the process, and each line is flushed.
+        return [display, JsonStatus(args.events.open("w", encoding="utf-8"))]
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write {args.events}: {error.strerror}", "choose a file in a writable directory"
+        ) from error
 
 
 def observer(as_json: bool, stream: TextIO) -> SessionObserver:
