@@ -153,6 +153,45 @@ def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
     assert all(window["phase"] >= 0 and window["samples"] > 0 for window in windows)
 
 
+@pytest.mark.parametrize("way", ["run", "attach"])
+def test_events_have_a_file_of_their_own(target: subprocess.Popen[str], way: str) -> None:
+    """Whatever else is said on both streams, by memsampd and by the program."""
+    reading, writing = os.pipe()
+    spin = (sys.executable, "-c", "while True: {i: str(i) for i in range(2000)}")
+    program = ("sh", "-c", 'echo "{}"; echo "{}" >&2; exec "$@"', "sh", *spin)
+    whose = ("--", *program) if way == "run" else (str(target.pid),)
+    command = [MEMSAMPD, way, "--no-listen", "--events", f"/dev/fd/{writing}", *whose]
+    with (
+        open(reading) as events,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=[writing],
+        ) as process,
+    ):
+        os.close(writing)
+        told = [json.loads(events.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        output, errors = process.communicate()
+        told += [json.loads(line) for line in events]
+    numbers = [each["window"] for each in told]
+    assert numbers == sorted(set(numbers))
+    assert "memsampd: ended: " in errors
+    assert '"window"' not in output + errors
+    if way == "run":
+        assert output == "{}\n"  # the program's, and nothing of ours
+
+
+def test_run_starts_nothing_if_events_cannot_be_written(tmp_path: Path) -> None:
+    events, started = tmp_path / "none" / "x", tmp_path / "started"
+    done = memsampd("run", "--no-listen", "--events", events, "--", "touch", started)
+    assert done.returncode == 1
+    assert f"error: cannot write {events}: No such file or directory; choose" in done.stderr
+    assert not started.exists()
+
+
 def test_another_program_has_its_own_curve_and_name(tmp_path: Path) -> None:
     small = tracees.compile_c(tmp_path, WALKING)
     large, recording = small.with_name("large"), tmp_path / "x.memsampd"
@@ -387,6 +426,19 @@ def test_run_exits_as_the_program_does(words: tuple[str, ...], status: int) -> N
     done = memsampd("run", "--no-listen", "--", *words)
     assert done.returncode == status
     assert "Traceback" not in done.stderr
+
+
+def test_run_starts_nothing_if_the_recording_exists(tmp_path: Path) -> None:
+    recording, started = tmp_path / "x.memsampd", tmp_path / "started"
+    recording.write_text("of yesterday")
+    words = ("--no-listen", "-o", recording, "--", "touch", started)
+    done = memsampd("run", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {recording} exists already; choose another name, or --force" in done.stderr
+    assert recording.read_text() == "of yesterday"
+    assert not started.exists()
+    assert memsampd("run", "--force", *words).returncode == 0
+    assert started.exists()
 
 
 def test_run_says_when_it_cannot_observe() -> None:

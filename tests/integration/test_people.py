@@ -96,7 +96,7 @@ def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
                 assert daemon.poll() is None
             shown += [
                 said(*words, "--socket", socket)
-                for words in (("attach", "--daemon", pid), ("list",), ("detach", pid))
+                for words in (("attach", "--daemon", pid), ("list",), ("status",), ("detach", pid))
             ]
             daemon.terminate()
             shown.append(daemon.communicate()[1])

@@ -14,7 +14,7 @@ from memsampd.cli.observing import (
     configs,
     loading,
     logged,
-    observer,
+    observers,
     pausing_between_holds,
     stopping_on,
     summarise,
@@ -84,10 +84,10 @@ class AttachCommand:
             from memsampd.daemon.attach import attached
 
             config, output = configs(args)
-            display = observer(args.json, sys.stdout)
+            displays = observers(args, sys.stdout)
         with (
             logged(),
-            attached(args.pid, config, output, [display]) as session,
+            attached(args.pid, config, output, displays) as session,
             stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
             pausing_between_holds(),
         ):

@@ -48,6 +48,7 @@ COMMANDS: tuple[CommandEntry, ...] = (
     CommandEntry("run", "memsampd.cli.run"),
     CommandEntry("daemon", "memsampd.cli.daemon"),
     CommandEntry("list", "memsampd.cli.list"),
+    CommandEntry("status", "memsampd.cli.daemon_status"),
     CommandEntry("top", "memsampd.cli.top"),
     CommandEntry("detach", "memsampd.cli.detach"),
     CommandEntry("check-config", "memsampd.cli.check_config"),

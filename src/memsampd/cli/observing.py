@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memsampd import _core
-from memsampd.errors import UsageError
+from memsampd.errors import RecordingError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 from memsampd.machines.cpulist import parse_cpu_list
 from memsampd.names import printable
@@ -63,6 +63,12 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--duration", type=float, metavar="S", help="detach after so many seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object a window")
+    parser.add_argument(
+        "--events",
+        type=Path,
+        metavar="FILE",
+        help="write one JSON object a window there, and nothing else; a file is replaced",
+    )
     listen = parser.add_mutually_exclusive_group()
     listen.add_argument(
         "--listen",
@@ -207,6 +213,7 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
 
     Raises:
         UsageError: a value is out of range.
+        RecordingError: the recording exists already, and is not to be replaced.
     """
     from memsampd.daemon.config import OutputConfig, SessionConfig
 
@@ -234,6 +241,11 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     listen = None if args.no_listen else DEFAULT_LISTEN if is_usual else args.listen
     if not args.linger >= 0:
         raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
+    if args.output is not None:  # before a program is started that would have to be started again
+        from memsampd.exporters.files import check_new
+        from memsampd.exporters.recording.format import FORMAT
+
+        check_new(args.output, FORMAT.kind, args.force)
     output = OutputConfig(
         recording=args.output,
         overwrite=args.force,
@@ -244,6 +256,26 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         linger_seconds=args.linger,
     )
     return config, output
+
+
+def observers(args: argparse.Namespace, stream: TextIO) -> list[SessionObserver]:
+    """Who shows a session as the options say: a display, and what writes events to a file.
+
+    Raises:
+        RecordingError: the file of events cannot be written.
+    """
+    from memsampd.cli.status import JsonStatus
+
+    display = observer(args.json, stream)
+    if args.events is None:
+        return [display]
+    try:
+        # It stays open to the end of the process, and each line is flushed.
+        return [display, JsonStatus(args.events.open("w", encoding="utf-8"))]
+    except OSError as error:
+        raise RecordingError(
+            f"cannot write {args.events}: {error.strerror}", "choose a file in a writable directory"
+        ) from error
 
 
 def observer(as_json: bool, stream: TextIO) -> SessionObserver:

@@ -20,7 +20,7 @@ from memsampd.cli.observing import (
     hearing,
     loading,
     logged,
-    observer,
+    observers,
     pausing_between_holds,
     stopping_on,
     summarise,
@@ -61,7 +61,7 @@ class RunCommand:
         with loading():
             config, output = configs(args)
             # Results of the program go to standard output: ours must not get between them.
-            display = observer(args.json, sys.stderr)
+            displays = observers(args, sys.stderr)
         with logged(), ExitStack() as stack:
             serving = stack.enter_context(ExitStack())
             # Before the program starts: it must not wait for us, and little of it is to be missed.
@@ -71,7 +71,7 @@ class RunCommand:
             if ready is not None:
                 try:
                     with (
-                        ready.attached(process.pid, [display]) as session,
+                        ready.attached(process.pid, displays) as session,
                         pausing_between_holds(),
                     ):
                         reason = session.run()

@@ -152,7 +152,7 @@ def _row(target: Document, levels: Sequence[str], history: History, now: bool) -
     share = _unknown_share(target)
     trend = target["caches_now"][-1:]  # whatever is shown: the sparkline is of the present phase
     spark = history.spark(target["target"])
-    ratios = [_ratio(caches.get(name)) for name in levels]
+    ratios = [ratio_cell(caches.get(name)) for name in levels]
     points = [caches.get(name, {}).get("miss_ratio") for name in levels]
     return Row(
         target=target["target"],
@@ -174,7 +174,7 @@ def _row(target: Document, levels: Sequence[str], history: History, now: bool) -
             trend[0]["miss_ratio"] if trend else None,
             share,
         ),
-        details=tuple(_sentence(each) for each in target["not_known"]),
+        details=tuple(sentence(each) for each in target["not_known"]),
     )
 
 
@@ -202,8 +202,8 @@ def _phase(target: Document) -> str:
     return UNKNOWN if target["phase"] is None else str(target["phase"])
 
 
-def _ratio(cache: Document | None) -> str:
-    """A miss ratio in per cent, as a band where that matters."""
+def ratio_cell(cache: Document | None) -> str:
+    """Return a miss ratio in per cent, as a band where that matters."""
     if cache is None or cache["miss_ratio"] is None:
         return UNKNOWN
     point = CurvePoint(cache["miss_ratio"], cache["low"], cache["high"])
@@ -225,6 +225,7 @@ def _unknown_share(target: Document) -> float:
     return max((share for share in shares if share is not None), default=0.0)
 
 
-def _sentence(unknown: Document) -> str:
+def sentence(unknown: Document) -> str:
+    """Return one thing that is not known of a target, as text."""
     share = "" if unknown["share"] is None else f" ({unknown['share']:.0%})"
     return printable(f"{unknown['what']}{share}: {unknown['why']}")

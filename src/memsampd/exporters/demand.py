@@ -98,7 +98,7 @@ def program_of_recording(recording: Recording, cache_bytes: int) -> Program:
     windows = [event for event in recording.last_program if isinstance(event, WindowRecord)]
     wall_seconds = windows[-1].end_seconds - windows[0].start_seconds if windows else 0.0
     cpus = estimate.cpu_seconds / wall_seconds if wall_seconds > 0 else 1.0
-    target = recording.header.target
+    target = recording.target
     return Program(
         name=target.command,
         pid=target.pid,

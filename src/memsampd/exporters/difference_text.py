@@ -57,9 +57,7 @@ def to_document(difference: Difference, before: Analysis, after: Analysis) -> di
     return {
         "version": VERSION,
         "policy": before.policy,
-        "targets": [
-            msgspec.to_builtins(analysis.recording.header.target) for analysis in (before, after)
-        ],
+        "targets": [msgspec.to_builtins(analysis.recording.target) for analysis in (before, after)],
         "sizes_bytes": difference.sizes_bytes.tolist(),
         "miss_ratio": [_change(change) for change in difference.whole],
         "caches": _changes(difference.caches),

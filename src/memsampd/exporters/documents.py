@@ -165,11 +165,12 @@ def node_document(status: NodeStatus) -> Document:
         "version": VERSION,
         "memsampd_version": status.version,
         "by_state": status.by_state(),
-        "targets": [_node_target(each) for each in status.targets],
+        "targets": [node_target_document(each) for each in status.targets],
     }
 
 
-def _node_target(target: NodeTarget) -> Document:
+def node_target_document(target: NodeTarget) -> Document:
+    """Return how a target of a daemon fares: all that is known of one that is not observed."""
     fields = msgspec.to_builtins(target)
     return {**fields, **fields["target"], "target": target_id(target.target)}
 

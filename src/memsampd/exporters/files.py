@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -61,11 +62,21 @@ def open_new(path: Path, kind: FileKind, overwrite: bool) -> FileIO:
     try:
         return path.open("wb" if overwrite else "xb", buffering=0)
     except FileExistsError as error:
-        raise kind.error(f"{path} exists already", "choose another name, or --force") from error
+        raise _existing(path, kind) from error
     except OSError as error:
         raise kind.error(
             f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
         ) from error
+
+
+def check_new(path: Path, kind: FileKind, overwrite: bool) -> None:
+    """See beforehand whether :func:`open_new` would refuse a file because it exists.
+
+    Raises:
+        MemsampdError: the kind's: it exists and is not to be overwritten.
+    """
+    if not overwrite and os.path.lexists(path):
+        raise _existing(path, kind)
 
 
 def write_all(file: FileIO, data: bytes, path: Path, kind: FileKind) -> None:
@@ -82,6 +93,10 @@ def write_all(file: FileIO, data: bytes, path: Path, kind: FileKind) -> None:
         raise kind.error(
             f"cannot write {path}: {error.strerror}", "free space, or write to another file system"
         ) from error
+
+
+def _existing(path: Path, kind: FileKind) -> MemsampdError:
+    return kind.error(f"{path} exists already", "choose another name, or --force")
 
 
 def _unreadable(path: Path, kind: FileKind, error: OSError) -> MemsampdError:

@@ -65,7 +65,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         "overhead": msgspec.to_builtins(summary.overhead) if summary else {},
         "bursts": msgspec.to_builtins(summary.tally) if summary else {},
         "backend": header.backend,
-        "target": msgspec.to_builtins(header.target),
+        "target": msgspec.to_builtins(recording.target),
         "cache_sizes_bytes": header.cache_sizes_bytes,
         "weighting": analysis.weighting,
         "rate_known_share": analysis.estimate.rate_known_share,

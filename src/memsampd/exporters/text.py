@@ -67,7 +67,7 @@ def by_weight(analysis: Analysis) -> list[PhaseEstimate]:
 
 def title(analysis: Analysis) -> str:
     """Return what was observed, in a few words."""
-    target = analysis.recording.header.target
+    target = analysis.recording.target
     return f"{printable(target.command)} (pid {target.pid})"
 
 

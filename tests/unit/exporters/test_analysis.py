@@ -22,6 +22,9 @@ from invented import (
 from memsampd.errors import UsageError
 from memsampd.estimate.events import BurstRecord, ExecRecord, MergeRecord, code_bytes
 from memsampd.exporters.analysis import analyse, caches_of, usual_sizes
+from memsampd.exporters.demand import program_of_recording
+from memsampd.exporters.difference import difference
+from memsampd.exporters.difference_text import to_document
 from memsampd.exporters.recording import Recording, RecordingWriter, read_recording
 from memsampd.exporters.tables import to_csv, to_json
 from memsampd.exporters.text import to_text
@@ -377,3 +380,21 @@ def test_the_text_counts_the_bursts_of_the_program_that_ran_last(recording: Reco
     text = to_text(analyse(again, "lru", usual_sizes([again])))
     assert "1 windows, " in text
     assert ", 1 bursts, 1,000 sampled accesses" in text
+
+
+def test_outputs_name_the_program_that_ran_last(recording: Recording) -> None:
+    first = recording.header.target
+    assert recording.target == first
+    execs = [
+        ExecRecord(time_seconds=9.0, command=name, executable=f"/bin/{name}")
+        for name in ("other", "last")
+    ]
+    again = Recording(recording.header, [*recording.events, *execs, window_record(80, 5)])
+    shown = analyse(again, "lru", usual_sizes([again]))
+    assert to_text(shown).startswith(f"last (pid {first.pid})")
+    target = json.loads(to_json(shown))["target"]
+    assert (target["command"], target["executable"]) == ("last", "/bin/last")
+    assert (target["pid"], target["start_ticks"]) == (first.pid, first.start_ticks)
+    assert program_of_recording(again, 1 << 20).name == "last"
+    compared = to_document(difference(shown, shown), shown, shown)
+    assert [each["command"] for each in compared["targets"]] == ["last", "last"]

@@ -42,6 +42,22 @@ def test_recorded_series_have_the_labels_of_their_level(rule: dict[str, str], kn
     assert more <= {"size_bytes", "level"}
 
 
+def test_a_fleet_records_of_commands_what_its_nodes_do() -> None:
+    config = yaml.safe_load((ROOT / "prometheus/fleet.yml").read_text())
+    of_node = config["global"]["external_labels"].keys()
+    known = {name: labels | of_node for name, labels in known_metrics().items()}
+    (kept,) = config["remote_write"][0]["write_relabel_configs"]
+    own: set[str] = set()
+    for rule in rules("memsampd-fleet.rules.yml"):
+        labels = labels_of(rule["expr"], known)
+        assert rule["record"].startswith("fleet:")
+        assert labels - {"size_bytes"} == LEVELS["command"]
+        used = set(re.findall(r"\w+:memsampd_\w+:\w+", rule["expr"]))
+        assert all(re.fullmatch(kept["regex"], name) for name in used - own)  # it is sent there
+        known[rule["record"]] = labels
+        own.add(rule["record"])
+
+
 @pytest.mark.parametrize("rule", list(rules("memsampd.alerts.yml")), ids=lambda rule: rule["alert"])
 def test_alerts_use_what_there_is(rule: dict[str, object], known: Known) -> None:
     labels = labels_of(str(rule["expr"]), known)

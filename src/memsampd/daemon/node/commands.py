@@ -14,7 +14,7 @@ from memsampd.daemon.node.protocol import Document, RefusedError, Request
 from memsampd.daemon.node.target import Target
 from memsampd.daemon.node.targets import Targets, check_owner
 from memsampd.errors import UsageError
-from memsampd.exporters.documents import target_document, target_id
+from memsampd.exporters.documents import node_document, node_target_document, target_document
 from memsampd.exporters.snapshot import NodeStatus
 from memsampd.sampler.process.target import check_target
 
@@ -60,13 +60,12 @@ class Commands:
                 return {"pid": target.key.pid, "command": target.command}
 
     def _status_document(self, peer: Peer) -> Document:
-        status = self._status()
-        seen = {target.key.pid for target in self._targets.seen_by(peer)}
-        targets = tuple(each for each in status.targets if each.target.pid in seen)
-        shown = msgspec.structs.replace(status, targets=targets)
+        seen = self._targets.seen_by(peer)
+        targets = tuple(each.status() for each in seen)
+        shown = msgspec.structs.replace(self._status(), targets=targets)
         if not peer.is_privileged:
             shown = shown.without_causes()
-        return {**msgspec.to_builtins(shown), "by_state": shown.by_state()}
+        return {**node_document(shown), "targets": [_document(each) for each in seen]}
 
     def _attach(self, pid: int, peer: Peer, accesses: AccessChoice | None) -> Document:
         check_owner(peer, pid)
@@ -78,17 +77,8 @@ class Commands:
 
 
 def _document(target: Target) -> Document:
-    status = target.status()
     seen = target_document(target.snapshot) if target.snapshot is not None else {}
-    return {
-        **seen,
-        "target": target_id(status.target),
-        **msgspec.to_builtins(status.target),
-        "state": status.state,
-        "rule": status.rule,
-        "reason": status.reason,
-        "remedy": status.remedy,
-    }
+    return {**seen, **node_target_document(target.status())}
 
 
 def _pid_of(request: Request) -> int:

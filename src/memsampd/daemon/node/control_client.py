@@ -69,7 +69,9 @@ class ControlClient(Closing):
 
 def _no_daemon(path: Path, error: OSError) -> CapabilityError:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return CapabilityError(f"{path} may not be connected to", "ask as another user")
+        return CapabilityError(
+            f"{path} may not be connected to", "ask as root, or as the user who runs the daemon"
+        )
     return CapabilityError(
         f"no daemon serves {path}",
         "start one (systemctl start memsampd, or memsampd daemon), or name its --socket",

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from memsampd.errors import RecordingError
 from memsampd.estimate.events import BurstRecord, EstimatorEvent, ExecRecord, WindowRecord
 from memsampd.exporters.frames import PRELUDE, FrameReader
@@ -17,6 +19,7 @@ from memsampd.exporters.recording.format import (
     SummaryRecord,
     decode,
 )
+from memsampd.exporters.snapshot import TargetInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,15 @@ class Recording:
         """What happened since the process began to run the program that it ran last."""
         execs = [at for at, event in enumerate(self.events) if isinstance(event, ExecRecord)]
         return self.events[execs[-1] + 1 :] if execs else self.events
+
+    @property
+    def target(self) -> TargetInfo:
+        """The process, with the names of the program that it ran last."""
+        execs = [event for event in self.events if isinstance(event, ExecRecord)]
+        if not execs:
+            return self.header.target
+        last = execs[-1]
+        return replace(self.header.target, command=last.command, executable=last.executable)
 
     @property
     def warnings(self) -> tuple[str, ...]:
