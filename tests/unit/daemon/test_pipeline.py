@@ -104,7 +104,10 @@ class World:
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
-            self.schedule_name, random.Random(1), window_seconds=WINDOW_SECONDS
+            self.schedule_name,
+            random.Random(1),
+            window_seconds=WINDOW_SECONDS,
+            share=math.inf if self.schedule_name == "all" else 0.01,
         )
         self.ledger = Ledger(0.01, self.own_cpu_share, 0.0)
         self.estimator = Estimator(SIZES_BYTES, 64)

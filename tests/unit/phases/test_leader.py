@@ -254,7 +254,7 @@ def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused(
 def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(
     stream: Any, max_phases: Any
 ) -> None:
-    model = LeaderFollower(tolerance=0.05, deviations=1.0, max_phases=max_phases)
+    model = LeaderFollower(tolerance=0.05, max_phases=max_phases)
     alive: set[int] = set()
     founded = 0
     for x in stream:
