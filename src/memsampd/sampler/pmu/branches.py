@@ -99,11 +99,6 @@ class PmuBranchSource(StreamedBranches):
         """As many as fit if they come as often as is put up with."""
         return int(super().ring_samples / MOST_OFF)
 
-    @property
-    def mean_period(self) -> int:
-        """Events between two samples, at present."""
-        return self._periods.mean
-
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
         found = self._found(timeout_seconds)
