@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from memsampd.sampler.perf.rings import Drained, TaskEvent
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.perf.switches import shortened
 from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
 # The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
@@ -36,7 +36,7 @@ _MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
 _PAUSE_SECONDS = 0.01  # of who waits for samples of a target that is sampled now and then
 
 
-class StreamedBranches(Closing):
+class StreamedBranches(Closing, BranchSource):
     """What branch sources by a stream of samples have in common.
 
     Args:
@@ -50,7 +50,6 @@ class StreamedBranches(Closing):
         not_thinned: why it cannot sample for a part of the time only; empty if it can.
     """
 
-    name: str
     not_thinned = "a PMU's events are sampled"
 
     def __init__(
@@ -107,10 +106,6 @@ class StreamedBranches(Closing):
         """
         if share < 1:
             raise CapabilityError("sampling for a part of the time", self.not_thinned)
-
-    @abstractmethod
-    def read(self, timeout_seconds: float) -> BranchSamples:
-        """Wait for samples, at most so long, and return all that have come, in order of time."""
 
     def latest(self, count: int) -> BranchSamples:
         """Return so many of the latest samples that are to be read, to be read all the same.
@@ -185,7 +180,7 @@ def wakeup_bytes(period_seconds: float, record_bytes: int, ring_bytes: int) -> i
 
 
 class TaskClockSource(StreamedBranches):
-    """A :class:`~memsampd.sampler.protocols.BranchSource` by PERF_COUNT_SW_TASK_CLOCK.
+    """Branch samples by PERF_COUNT_SW_TASK_CLOCK.
 
     Each thread is sampled every ``period_seconds`` of its CPU time; the ticks that find it in the
     kernel give no sample, so a sample stands for one period of user CPU time. Threads born later
