@@ -123,8 +123,6 @@ class Tracing:
         make_source: makes the access source; called in the thread that uses it.
         make_writer: makes the file, told the source's name, once there is a source.
         config: the user's choices.
-        proc: root of the proc file system.
-        clock: monotonic time in seconds, that of the source.
     """
 
     def __init__(
@@ -133,17 +131,14 @@ class Tracing:
         make_source: Callable[[], ReplicaSource],
         make_writer: Callable[[str], TraceWriter],
         config: TraceConfig,
-        proc: Path = PROC,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle
         self._make_source = make_source
         self._make_writer = make_writer
         self._config = config
-        self._now = clock
         self._rng = random.Random(config.seed)
-        self._started_seconds = clock()
-        self._chooser = ThreadChooser(handle.identity.pid, self._rng, proc)
+        self._started_seconds = time.monotonic()
+        self._chooser = ThreadChooser(handle.identity.pid, self._rng)
         self._refusals: Counter[str] = Counter()
         self._source: ReplicaSource | None = None
         self._stopping = threading.Event()
@@ -217,7 +212,7 @@ class Tracing:
 
     def _take(self, source: ReplicaSource, writer: TraceWriter) -> CaptureError | None:
         """Take a burst as soon as one can be had; why not, if none can in time."""
-        give_up = self._now() + self._config.deadline_seconds
+        give_up = time.monotonic() + self._config.deadline_seconds
         while True:
             try:
                 self._capture(source, writer)
@@ -226,7 +221,7 @@ class Tracing:
                 refusal = error
             except (TargetError, OSError) as error:
                 refusal = CaptureError("failed", str(error))
-            if self._ending() is not None or self._now() >= give_up:
+            if self._ending() is not None or time.monotonic() >= give_up:
                 return refusal
             # Not at regular times: the thread may run at such.
             self._stopping.wait(self._rng.uniform(0, _LONGEST_ATTEMPT_PAUSE_SECONDS))
@@ -237,7 +232,7 @@ class Tracing:
         tid = chosen if config.tid is None else config.tid
         start = BurstStart(
             tid=tid,
-            time_seconds=self._now() - self._started_seconds,
+            time_seconds=time.monotonic() - self._started_seconds,
             cpu_seconds=self._chooser.cpu_seconds(tid),
             max_accesses=config.accesses,
         )

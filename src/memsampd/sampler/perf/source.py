@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -21,7 +20,6 @@ from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import Drained, TaskEvent
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.perf.switches import shortened
-from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
@@ -193,7 +191,6 @@ class TaskClockSource(StreamedBranches):
         follow_forks: sample processes that it starts, too.
         ring_bytes: size of each ring buffer (one a CPU), a power of two of pages; smaller rings
             are used where the limit of locked memory asks for it.
-        proc: root of the proc file system.
         cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
         counters: counted beside it, and read at each sample.
@@ -218,7 +215,6 @@ class TaskClockSource(StreamedBranches):
         period_seconds: float = PERIODS_SECONDS[0],
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
-        proc: Path = PROC,
         cpus: Sequence[int] | None = None,
         most_files: int | None = None,
         counters: CounterSet = NO_COUNTERS,
@@ -237,7 +233,6 @@ class TaskClockSource(StreamedBranches):
             wakeup_bytes=wakeup_bytes(period_seconds, record_bytes, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
-            proc=proc,
             most_files=most_files,
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
@@ -287,7 +282,6 @@ class TaskClockSource(StreamedBranches):
                 self._lock,
                 most_seconds=_MOST_SAMPLES * self.period_seconds,
                 seed=self._seed,
-                proc=self._options.proc,
             )
 
     def _change_period(self, period_seconds: float) -> None:
