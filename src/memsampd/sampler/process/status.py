@@ -113,12 +113,12 @@ def read_threads(pid: int, proc: Path = PROC) -> tuple[ThreadState, ...]:
     return tuple(found)
 
 
-def count_sleeps(pid: int, proc: Path = PROC) -> int:
+def count_sleeps(pid: int) -> int:
     """How often the threads that a process has now went to sleep so far."""
     mark, total = b"\nvoluntary_ctxt_switches:", 0
-    for tid in list_threads(pid, proc):
+    for tid in list_threads(pid):
         try:
-            text = (proc / str(pid) / "task" / str(tid) / "status").read_bytes()
+            text = (PROC / str(pid) / "task" / str(tid) / "status").read_bytes()
         except OSError:
             continue
         rest = text.partition(mark)[2].split(None, 1)
