@@ -240,7 +240,7 @@ def test_threads_that_ended_are_gone_after_their_last_samples(programs: list[Pro
         burn_until_told()
     """)
     programs.append(program)
-    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False, Path("/proc"))
+    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False)
     sampled, gone = set[int](), set[int]()
     with closing(SampleStream(options)) as stream:
         program.go()
@@ -279,7 +279,7 @@ def test_child_processes_are_left_alone(programs: list[Program]) -> None:
 def test_the_kernel_itself_follows_or_not(programs: list[Program], follow_forks: bool) -> None:
     program = Program("go(); child = os.fork(); burn(0.1); child and os.waitpid(child, 0)")
     programs.append(program)
-    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, follow_forks, Path("/proc"))
+    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, follow_forks)
     with closing(PerCpuRings(options, online_cpus())) as rings:
         program.go()
         os.waitid(os.P_PID, program.pid, os.WEXITED | os.WNOWAIT)
@@ -422,7 +422,7 @@ def test_both_layouts_see_the_same_program(programs: list[Program]) -> None:
     def run() -> float:
         program = Program("go(); burn(0.3)")
         programs.append(program)
-        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False, Path("/proc"))
+        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False)
         with (
             closing(PerCpuRings(options, online_cpus())) as per_cpu,
             closing(PerThreadRings(options, "")) as per_thread,
@@ -518,7 +518,7 @@ def _sampled_threads(threads: int) -> str:
         signal.alarm(int(PATIENCE_SECONDS))
         _spin_in_threads(told, threads)
     try:
-        options = SamplerOptions(pid, 1_000_000, 1600, 1 << 18, False, Path("/proc"))
+        options = SamplerOptions(pid, 1_000_000, 1600, 1 << 18, False)
         with closing(PerThreadRings(options, "")) as rings:
             os.write(tell, b".")
             sampled: set[int] = set()

@@ -514,6 +514,7 @@ def test_a_read_only_state_directory_is_said_and_nothing_else_stops(
             running_daemon.ask("attach", pid=idle.pid)
             assert idle.pid in running_daemon.targets()
         assert "are forgotten at a restart" in running_daemon.log
+        assert running_daemon.stop() == 0
 
 
 @is_root

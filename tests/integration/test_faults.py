@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port
-from daemons import Daemon, daemon, wait_for
+from daemons import daemon, wait_for
 from monitored import prometheus, scraping
-from tracees import children, running, sleeping, wait_until_clean
+from tracees import running, wait_until_clean
 
 from memsampd.exporters.recording import read_recording
 
@@ -113,58 +110,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_observation(
     assert busy.poll() is None
 
 
-@is_root
-def test_a_state_directory_on_a_read_only_disk(
-    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
-) -> None:
-    (tmp_path / "d").mkdir()
-    with (
-        mounted(tmp_path / "d" / "state", "ro,size=16k"),
-        daemon(tmp_path / "d", rule(mark)) as running_daemon,
-        sleeping() as idle,
-    ):
-        running_daemon.wait_for(lambda targets: busy.pid in targets)
-        running_daemon.ask("attach", pid=idle.pid)
-        assert idle.pid in running_daemon.targets()
-        assert "are forgotten at a restart" in running_daemon.log
-        assert running_daemon.stop() == 0
-
-
 # -- other processes -------------------------------------------------------------------------------
-
-
-def web_process(running_daemon: Daemon) -> int | None:
-    """The daemon's child that serves HTTP."""
-    for pid, _, _ in children(running_daemon.process.pid):
-        with suppress(OSError):
-            if b"memsampd.web.server" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                return pid
-    return None
-
-
-def test_the_web_process_is_killed_and_observation_goes_on(
-    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
-) -> None:
-    port = free_port()
-    options = ("--listen", f"127.0.0.1:{port}")
-    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
-        running_daemon.wait_for(lambda targets: targets.get(busy.pid, {}).get("bursts"))
-        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
-        first = web_process(running_daemon)
-        assert first is not None
-        windows = running_daemon.targets()[busy.pid]["windows"]
-        os.kill(first, signal.SIGKILL)
-        running_daemon.wait_for(lambda targets: targets[busy.pid]["windows"] > windows)
-
-        def is_back() -> bool:
-            with suppress(OSError):
-                return f'pid="{busy.pid}"' in read(port, "/metrics")
-            return False
-
-        wait_for(is_back, lambda: running_daemon.log)
-        assert web_process(running_daemon) not in (None, first)
-        assert "the web process ended (SIGKILL)" in running_daemon.log
-        assert running_daemon.targets()[busy.pid]["windows"] > windows
 
 
 def test_a_daemon_that_hangs_is_known_by_what_it_does_not_tell(tmp_path: Path) -> None:
@@ -192,21 +138,6 @@ def test_a_daemon_that_hangs_is_known_by_what_it_does_not_tell(tmp_path: Path) -
         assert own_cpu() == last
         running_daemon.process.send_signal(signal.SIGCONT)
         wait_for(lambda: age() < 1.5 and own_cpu() > last)
-
-
-def test_the_web_process_ends_with_a_killed_daemon(
-    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
-) -> None:
-    port = free_port()
-    options = ("--listen", f"127.0.0.1:{port}")
-    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
-        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
-        web = web_process(running_daemon)
-        running_daemon.process.kill()
-        running_daemon.process.wait()
-        wait_for(lambda: not Path(f"/proc/{web}/exe").exists())
-    with daemon(tmp_path / "d", rule(mark), options=options):  # the address is free again
-        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
 
 
 # -- those who ask ---------------------------------------------------------------------------------
@@ -258,71 +189,3 @@ def test_counters_lose_nothing_while_prometheus_is_away(
             assert last is not None
             assert first <= before
             assert last - first >= away - before
-
-
-PATHS = ("/metrics", "/", "/api/v1/targets", "/api/v1/targets/1-1/curves", "/api/v1/events")
-
-
-def nonsense(rng: random.Random) -> bytes:
-    """A request that is broken somewhere."""
-    method = rng.choice(["GET", "HEAD", "POST", "PUT", "get", "G\0T", "", "X" * 9000])
-    path = rng.choice(PATHS) + rng.choice(["", "?since=-1", "?since=1e999", "?limit=%00", "/../"])
-    version = rng.choice(["HTTP/1.1", "HTTP/1.0", "HTTP/9.9", "", "\xff"])
-    headers = [b"Host: 127.0.0.1", b"Content-Length: 99999999999", b"Content-Length: -1"]
-    headers += [b"Transfer-Encoding: chunked", b"A" * 70_000, b": ", b"X: \xff\0", b""]
-    chosen = rng.sample(headers, rng.randrange(len(headers)))
-    request = f"{method} {path} {version}".encode("latin1") + b"\r\n" + b"\r\n".join(chosen)
-    request += rng.choice([b"\r\n\r\n", b"\n\n", b"", b"\r\n\r\n" + rng.randbytes(500)])
-    if rng.random() < 0.3:
-        at = rng.randrange(len(request) + 1)
-        request = request[:at] + rng.randbytes(3) + request[at:]
-    return request
-
-
-def test_nonsense_by_http_and_by_the_socket_stops_nothing(
-    tmp_path: Path, mark: str, busy: subprocess.Popen[str]
-) -> None:
-    port, rng = free_port(), random.Random(11)
-    options = ("--listen", f"127.0.0.1:{port}")
-    with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
-        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
-        first = web_process(running_daemon)
-        windows = running_daemon.wait_for(lambda targets: targets[busy.pid].get("windows"))
-        for _ in range(150):
-            _send(socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS), nonsense(rng))
-        for number in range(150):
-            client = socket.socket(socket.AF_UNIX)
-            client.settimeout(PATIENCE_SECONDS)
-            client.connect(str(running_daemon.socket))
-            _send(client, broken_command(rng, number))
-        assert web_process(running_daemon) == first
-        wait_for(lambda: f'pid="{busy.pid}"' in read(port, "/metrics"))
-        found: dict[str, Any] = running_daemon.wait_for(
-            lambda targets: (
-                (each := targets[busy.pid])["windows"] > windows
-                and each["state"] in ("profiled", "sampled")  # not idle, as where it gets no CPU
-                and each
-            )
-        )
-        assert found["caches"]
-        assert "Traceback" not in running_daemon.log
-
-
-def _send(client: socket.socket, request: bytes) -> None:
-    """Send what may not even be taken, and hear a little of the answer."""
-    with client, suppress(OSError):
-        client.sendall(request)
-        client.shutdown(socket.SHUT_WR)
-        client.recv(100)
-
-
-def broken_command(rng: random.Random, number: int) -> bytes:
-    """A line for the daemon's socket with a mistake."""
-    value: Any = rng.choice([None, -1, 2**70, 1.5, "1", [], {}, True, "\ud800", "x" * 20_000])
-    fields: dict[str, Any] = {"version": 1, "command": "attach", "pid": 4_194_303}
-    fields[rng.choice(list(fields))] = value
-    line = json.dumps(fields).encode()
-    if number % 3 == 0:
-        at = rng.randrange(len(line))
-        line = line[:at] + rng.randbytes(2) + line[at + 1 :]
-    return line + b"\n"

@@ -22,7 +22,6 @@ from memsampd.machines.machine import Cpu
 from memsampd.machines.pmu import Pmu, plan_events
 from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
 from memsampd.sampler.pmu.addresses import sample_fields
-from pathlib import Path
 def asked(vendor, family, model, *pmus):
     plan = plan_events(Cpu("x86_64", vendor, family, model, 1, "", ""), pmus, "6.18")
     for events, fields in (
@@ -31,7 +30,7 @@ def asked(vendor, family, model, *pmus):
     ):
         for event in events:
             options = SamplerOptions(
-                os.getpid(), 160_000, 4096, 8192, False, Path("/proc"),
+                os.getpid(), 160_000, 4096, 8192, False,
                 groups=(EventGroup(event),), fields=fields,
             )
             try:
@@ -103,10 +102,9 @@ from memsampd import _core
 from memsampd.machines.machine import Cpu
 from memsampd.machines.pmu import Pmu, plan_events
 from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
-from pathlib import Path
 def open_event(event):
     options = SamplerOptions(
-        os.getpid(), 160_000, 4096, 8192, False, Path("/proc"), groups=(EventGroup(event),)
+        os.getpid(), 160_000, 4096, 8192, False, groups=(EventGroup(event),)
     )
     try:
         options.open_groups(os.getpid(), 0, _core.INHERIT_THREADS)

@@ -115,15 +115,8 @@ def whole(capture: Callable[[], Burst]) -> Burst:
 @pytest.mark.parametrize("name", ACCESS_SOURCES)
 def test_access_sources_give_rows(name: str, busy: subprocess.Popen[str]) -> None:
     request = BurstRequest(busy.pid, 2000, 1.0)
-    chunks: list[AccessChunk] = []
-
-    def stream() -> Burst:
-        chunks.clear()
-        return source.stream(request, chunks.append)
-
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
         burst = whole(lambda: source.capture(request))
-        streamed = whole(stream)
     columns = (burst.ip, burst.address, burst.size_bytes, burst.is_write)
     assert [column.dtype for column in columns] == [np.uint64, np.uint64, np.uint16, np.bool_]
     assert {len(column) for column in columns} == {len(burst)} == {burst.accesses}
@@ -133,6 +126,17 @@ def test_access_sources_give_rows(name: str, busy: subprocess.Popen[str]) -> Non
     assert burst.instructions > 0 or len(np.unique(burst.ip)) == 1
     assert (burst.cost.stops >= 1) == (name in STOPPING)
     assert (burst.cost.stop_seconds > 0) == (name in STOPPING)
+
+
+def test_replicas_hand_rows_over(busy: subprocess.Popen[str]) -> None:
+    chunks: list[AccessChunk] = []
+
+    def stream() -> Burst:
+        chunks.clear()
+        return source.stream(BurstRequest(busy.pid, 2000, 1.0), chunks.append)
+
+    with closing(ReplicaSource(busy.pid)) as source:
+        streamed = whole(stream)
     assert len(streamed) == 0
     assert sum(len(chunk.ip) for chunk in chunks) == streamed.accesses >= 2000
 
@@ -176,17 +180,19 @@ def test_access_sources_count_lines(name: str, busy: subprocess.Popen[str]) -> N
 @pytest.mark.parametrize("name", ACCESS_SOURCES)
 def test_access_sources_can_be_cancelled(name: str, busy: subprocess.Popen[str]) -> None:
     request = BurstRequest(busy.pid, 10**9, max_stop_seconds=1.0)
+
+    def capture() -> Burst:
+        return source.count_lines(request, 64, _core.ReuseCounter())
+
     with closed(ACCESS_SOURCES[name](busy.pid)) as source:
         cancelling = threading.Timer(0.1, source.cancel)
         cancelling.start()
         give_up = time.monotonic() + PATIENCE_SECONDS
-        while (
-            patiently(lambda: source.stream(request, lambda _: None)).end is not BurstEnd.DEADLINE
-        ):
+        while patiently(capture).end is not BurstEnd.DEADLINE:
             assert time.monotonic() < give_up
         cancelling.join()  # that one may have come to its own deadline
         for _ in range(3):  # and so does each later one
-            later = patiently(lambda: source.stream(request, lambda _: None))
+            later = patiently(capture)
             assert later.end in (BurstEnd.DEADLINE, BurstEnd.COLD)
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+_LONGEST_WINDOWS = 64
+
 
 class BackOff:
-    """Doubles the pause with each refusal, in windows, up to a limit; a burst ends it.
+    """Doubles the pause with each refusal, in windows, up to a limit; a burst ends it."""
 
-    Args:
-        longest_windows: the limit.
-    """
-
-    def __init__(self, longest_windows: int = 64) -> None:
-        self._longest_windows = longest_windows
+    def __init__(self) -> None:
         self._pause_windows = 0
         self._until_index = 0
 
     def refused(self, window_index: int) -> None:
         """A burst was refused in or after this window."""
-        self._pause_windows = min(max(1, 2 * self._pause_windows), self._longest_windows)
+        self._pause_windows = min(max(1, 2 * self._pause_windows), _LONGEST_WINDOWS)
         self._until_index = window_index + self._pause_windows
 
     def succeeded(self) -> None:

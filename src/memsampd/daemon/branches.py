@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from typing import Protocol
 
 import msgspec
 
@@ -16,39 +15,15 @@ from memsampd.errors import TargetError
 from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.ended import Ended
-from memsampd.sampler.perf.rings import TaskEvent
 from memsampd.sampler.perf.source import StreamedBranches, TaskClockSource
 from memsampd.sampler.pmu.choice import Choice, PmuTrials
 from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.memory import CodeReader
-from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
 logger = logging.getLogger(__name__)
 
 _CHILDREN = 1024  # that are remembered: nobody may ask
-
-
-class TaskBranches(BranchSource, Protocol):
-    """A branch source that knows of births, ends and execs of threads."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-
-    def latest(self, count: int) -> BranchSamples:
-        """The latest samples that are to be read; none if fewer have come since the last look."""
-
-    @property
-    def ring_samples(self) -> int:
-        """So many samples of a CPU wait to be read before others are lost."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether no thread is left to sample."""
-
-    def take_events(self) -> tuple[TaskEvent, ...]:
-        """Those that came with the samples read since last asked."""
 
 
 class MappedBranches:
@@ -61,7 +36,7 @@ class MappedBranches:
         maps: what was decoded.
     """
 
-    def __init__(self, pid: int, source: TaskBranches, maps: BranchMaps) -> None:
+    def __init__(self, pid: int, source: StreamedBranches, maps: BranchMaps) -> None:
         self._pid = pid
         self._source = source
         self._maps = maps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Callable
@@ -158,15 +159,16 @@ def _shape(config: SessionConfig) -> BurstShape:
 
 
 def _schedule(config: SessionConfig) -> Schedule:
-    share = {} if config.schedule == "all" else {"share": config.budget_share}
+    gaps = {}
     if config.stops_nothing and config.schedule == "phase-guided":
-        share |= {"first_gap": _WALKS_FIRST_GAP, "resolution": _WALKS_RESOLUTION}
+        gaps = {"first_gap": _WALKS_FIRST_GAP, "resolution": _WALKS_RESOLUTION}
     return make_schedule(
         config.schedule,
         random.Random(config.seed + 1),
         window_seconds=config.window_seconds,
+        share=math.inf if config.schedule == "all" else config.budget_share,
         shape=_shape(config),
-        **share,
+        **gaps,
     )
 
 

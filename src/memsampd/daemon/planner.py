@@ -35,6 +35,9 @@ _LASTING_SECONDS = 0.5
 # thousand. After some of these bursts they go on for longer: CPU time of ours.
 _SHORT_BURSTS = 3
 _FAR_SECONDS = 0.25
+BEYOND_SECONDS = 0.05
+"""CPU time of ours for which bursts go on when the hold is over."""
+_PATIENCE_SECONDS = 10.0  # to wait until a thread runs, where all of them sleep
 
 
 class BurstLimits(msgspec.Struct, frozen=True):
@@ -43,8 +46,6 @@ class BurstLimits(msgspec.Struct, frozen=True):
     Attributes:
         first_accesses: length of the first burst of all.
         max_stop_seconds: how long it may hold the target.
-        beyond_seconds: CPU time of ours for which to go on when the hold is over.
-        patience_seconds: for how long to wait until a thread runs, where all of them sleep.
         seeks: breakpoints may catch a thread in code that is sought; else they are needed for
             watches.
         sample_seconds: what a sample takes from the thread, of those taken in quick succession;
@@ -53,8 +54,6 @@ class BurstLimits(msgspec.Struct, frozen=True):
 
     first_accesses: int
     max_stop_seconds: float
-    beyond_seconds: float = 0.05
-    patience_seconds: float = 10.0
     seeks: bool = True
     sample_seconds: float | None = None
 
@@ -284,7 +283,7 @@ class Planner:
             delay_seconds,
             max_accesses,
             limits.max_stop_seconds,
-            limits.beyond_seconds,
-            limits.patience_seconds,
+            BEYOND_SECONDS,
+            _PATIENCE_SECONDS,
             sample_seconds=limits.sample_seconds,
         )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
-from memsampd.sampler.perf.switches import planned_share
+from memsampd.sampler.perf.source import StreamedBranches
+from memsampd.sampler.perf.switches import SwitchCounter, planned_share
 
 # What switches cost is measured where they may take this part of what is allowed: it takes 10 ms.
 _MATTERS_SHARE = 0.5
@@ -28,37 +28,6 @@ class Sampling(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     share: float = 1.0
     why: str = ""
-
-
-class ThinnedSource(Protocol):
-    """A branch source that can sample for a part of the time only."""
-
-    period_seconds: float
-    not_thinned: str
-
-    @property
-    def share(self) -> float:
-        """For so large a part of the time it samples."""
-
-    @property
-    def weight(self) -> float:
-        """CPU time of the target by that for which it was sampled, lately."""
-
-    def thin(self, share: float) -> None:
-        """Sample for so large a part of the time from now on."""
-
-
-class Switches(Protocol):
-    """Counts how often threads are switched to."""
-
-    switches: int
-
-    @property
-    def per_cpu_second(self) -> float:
-        """Switches in a second of the target's CPU time, lately."""
-
-    def look(self, now_seconds: float) -> bool:
-        """Count, if it is time to; whether it was."""
 
 
 class SamplingPlan:
@@ -80,10 +49,10 @@ class SamplingPlan:
 
     def __init__(
         self,
-        source: ThinnedSource,
+        source: StreamedBranches,
         cost: SamplingCost,
         allowed_share: float,
-        switches: Switches,
+        switches: SwitchCounter,
         thinned: Callable[[], None] = lambda: None,
         tell: Callable[[str], None] = lambda words: None,
         measure_switch: Callable[[float], SwitchCost] | None = None,

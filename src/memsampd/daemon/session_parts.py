@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from memsampd.daemon.branches import MappedBranches
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Pipeline
 from memsampd.daemon.sampled_lines import SampledLines
@@ -18,10 +19,9 @@ from memsampd.machines.machine_file import MemoryPeak
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.process.identity import ProcessHandle
-from memsampd.sampler.protocols import BranchSource
-from memsampd.sampler.records import BranchSamples
 
 if TYPE_CHECKING:
+    from memsampd.daemon.store.keeper import ProfileKeeper
     from memsampd.exporters.past import Past
 
 
@@ -51,27 +51,6 @@ class Recorder(Protocol):
 
     def write(self, record: EstimatorEvent) -> None:
         """Keep one."""
-
-
-class Shown(Protocol):
-    """Someone who is shown every new state."""
-
-    def publish(self, snapshot: Snapshot) -> None:
-        """Take note of it."""
-
-
-class SessionBranches(BranchSource, Protocol):
-    """A source of branch samples that knows of child processes."""
-
-    def latest(self, count: int) -> BranchSamples:
-        """The latest samples that are to be read; none if fewer have come since the last look."""
-
-    @property
-    def ring_samples(self) -> int:
-        """So many samples of a CPU wait to be read before others are lost."""
-
-    def take_children(self) -> list[int]:
-        """Processes that the target has forked since this was asked last."""
 
 
 class BurstTaker(Protocol):
@@ -121,7 +100,7 @@ class SessionParts(msgspec.Struct, frozen=True):
 
     target: TargetInfo
     handle: ProcessHandle
-    branches: SessionBranches
+    branches: MappedBranches
     tracer: BurstTaker
     pipeline: Pipeline
     own_cpu: CpuAccount
@@ -133,7 +112,7 @@ class SessionParts(msgspec.Struct, frozen=True):
     memory_peak: MemoryPeak | None = None
     recorders: tuple[Recorder, ...] = ()
     watchpoints: Watchpoints | None = None
-    keeper: Shown | None = None
+    keeper: ProfileKeeper | None = None
     past: Past | None = None
     sampled_lines: SampledLines | None = None
 

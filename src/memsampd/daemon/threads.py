@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from pathlib import Path
 
 from memsampd.errors import CapabilityError, CaptureError
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
@@ -36,7 +35,6 @@ def wait_for_run(
     alive: frozenset[int],
     seconds: float,
     cancelled_fd: int,
-    proc: Path = PROC,
 ) -> int | None:
     """Wait until the chosen thread runs, or then any of its process; at once if it does now.
 
@@ -47,7 +45,6 @@ def wait_for_run(
         alive: threads that there are now.
         seconds: how long to wait.
         cancelled_fd: ends the wait when there is something to read from it.
-        proc: root of the proc file system.
 
     Returns:
         The thread that runs, or has just done so; None if none did.
@@ -55,7 +52,7 @@ def wait_for_run(
     Raises:
         CaptureError: they sleep, and cannot be waited for.
     """
-    if _runs(pid, tid, proc):
+    if _runs(pid, tid):
         return tid
     alone_seconds = min(seconds, _ALONE_SECONDS)
     likely = sorted(alive, key=lambda each: -others.get(each, 0.0))
@@ -67,9 +64,9 @@ def wait_for_run(
         raise CaptureError("not-running", cause, error.remedy) from error
 
 
-def _runs(pid: int, tid: int, proc: Path) -> bool:
+def _runs(pid: int, tid: int) -> bool:
     """Whether a thread runs, or waits for a CPU; one that has ended is nothing to wait for."""
     try:
-        return read_stat(tid, proc / str(pid) / "task").state == "R"
+        return read_stat(tid, PROC / str(pid) / "task").state == "R"
     except OSError:
         return True

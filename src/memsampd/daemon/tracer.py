@@ -10,7 +10,6 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -26,7 +25,6 @@ from memsampd.sampler.clock.code import often_executed
 from memsampd.sampler.clock.fitted import MOMENTS_LEAST
 from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.closely import CloseSampler
-from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import BranchSamples, Burst, BurstCost, BurstRequest
@@ -142,7 +140,6 @@ class TracerThread:
         make_source: makes the access source; called in the thread.
         rng: chooses threads.
         line_bytes: size of a cache line, a power of two.
-        proc: root of the proc file system.
 
     Attributes:
         is_waiting: whether the present order waits for a thread to run.
@@ -157,14 +154,12 @@ class TracerThread:
         make_source: Callable[[], AccessSource],
         rng: random.Random,
         line_bytes: int = 64,
-        proc: Path = PROC,
     ) -> None:
         self._pid = pid
         self._rng = rng
         self._line_bytes = line_bytes
         self._counter = _core.ReuseCounter()
         self._without_moments = 0  # bursts in a row
-        self._proc = proc
         self._orders: queue.SimpleQueue[CaptureOrder | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[CaptureResult] = queue.SimpleQueue()
         self.is_waiting = False
@@ -277,7 +272,6 @@ class TracerThread:
                     alive,
                     seconds,
                     self._closing_fd,
-                    self._proc,
                 )
             finally:
                 self.is_waiting = False
@@ -370,4 +364,4 @@ class TracerThread:
         return replace(counted, burst=replace(burst, cost=burst.cost + more), open_lines=told)
 
     def _alive(self) -> frozenset[int]:
-        return frozenset(list_threads(self._pid, self._proc))
+        return frozenset(list_threads(self._pid))

@@ -25,7 +25,6 @@ from memsampd.machines.machine import read_machine
 from memsampd.sampler.process.identity import PROC, ProcessHandle
 from memsampd.sampler.process.status import list_threads, read_threads
 from memsampd.sampler.process.target import check_target
-from memsampd.sampler.protocols import AccessSource
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -124,29 +123,24 @@ class Tracing:
         make_source: makes the access source; called in the thread that uses it.
         make_writer: makes the file, told the source's name, once there is a source.
         config: the user's choices.
-        proc: root of the proc file system.
-        clock: monotonic time in seconds, that of the source.
     """
 
     def __init__(
         self,
         handle: ProcessHandle,
-        make_source: Callable[[], AccessSource],
+        make_source: Callable[[], ReplicaSource],
         make_writer: Callable[[str], TraceWriter],
         config: TraceConfig,
-        proc: Path = PROC,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handle = handle
         self._make_source = make_source
         self._make_writer = make_writer
         self._config = config
-        self._now = clock
         self._rng = random.Random(config.seed)
-        self._started_seconds = clock()
-        self._chooser = ThreadChooser(handle.identity.pid, self._rng, proc)
+        self._started_seconds = time.monotonic()
+        self._chooser = ThreadChooser(handle.identity.pid, self._rng)
         self._refusals: Counter[str] = Counter()
-        self._source: AccessSource | None = None
+        self._source: ReplicaSource | None = None
         self._stopping = threading.Event()
         self._stop_reason = ""
 
@@ -191,7 +185,7 @@ class Tracing:
         return CaptureError("gone", f"process {pid} ended before a burst could be taken{why}")
 
     def _take_all(
-        self, source: AccessSource, writer: TraceWriter
+        self, source: ReplicaSource, writer: TraceWriter
     ) -> tuple[str, CaptureError | None]:
         """Take the bursts; why there are no more, and why the last one could not be had."""
         refusal = None
@@ -216,9 +210,9 @@ class Tracing:
             return self._stop_reason
         return None if self._handle.alive() else "the target ended"
 
-    def _take(self, source: AccessSource, writer: TraceWriter) -> CaptureError | None:
+    def _take(self, source: ReplicaSource, writer: TraceWriter) -> CaptureError | None:
         """Take a burst as soon as one can be had; why not, if none can in time."""
-        give_up = self._now() + self._config.deadline_seconds
+        give_up = time.monotonic() + self._config.deadline_seconds
         while True:
             try:
                 self._capture(source, writer)
@@ -227,18 +221,18 @@ class Tracing:
                 refusal = error
             except (TargetError, OSError) as error:
                 refusal = CaptureError("failed", str(error))
-            if self._ending() is not None or self._now() >= give_up:
+            if self._ending() is not None or time.monotonic() >= give_up:
                 return refusal
             # Not at regular times: the thread may run at such.
             self._stopping.wait(self._rng.uniform(0, _LONGEST_ATTEMPT_PAUSE_SECONDS))
 
-    def _capture(self, source: AccessSource, writer: TraceWriter) -> None:
+    def _capture(self, source: ReplicaSource, writer: TraceWriter) -> None:
         config = self._config
         chosen = self._chooser.choose()
         tid = chosen if config.tid is None else config.tid
         start = BurstStart(
             tid=tid,
-            time_seconds=self._now() - self._started_seconds,
+            time_seconds=time.monotonic() - self._started_seconds,
             cpu_seconds=self._chooser.cpu_seconds(tid),
             max_accesses=config.accesses,
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 
 from memsampd.errors import MemsampdError
 from memsampd.machines.findings import Finding, State
@@ -27,7 +26,6 @@ def diagnose_target(
     max_stop_seconds: float,
     period_seconds: float,
     budget_share: float,
-    proc: Path = Path("/proc"),
 ) -> tuple[Finding, ...]:
     """Check one process as attach would, without stopping it, and watch it for half a second.
 
@@ -37,17 +35,16 @@ def diagnose_target(
         max_stop_seconds: how long a thread may be held.
         period_seconds: CPU time between branch samples.
         budget_share: of its CPU time: so much may they take at switches.
-        proc: root of the proc file system.
     """
     try:
-        facts = check_target(pid, proc)
-        with TaskClockSource(facts.identity.pid, proc=proc) as source:
+        facts = check_target(pid)
+        with TaskClockSource(facts.identity.pid) as source:
             notes = facts.notes + source.notes
     except MemsampdError as error:
         return (Finding("target", State.NO, error.cause, error.remedy),)
     detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
     state = State.LIMITED if notes else State.OK
-    cost, counter = measure_switch_cost(), SwitchCounter(facts.identity.pid, proc)
+    cost, counter = measure_switch_cost(), SwitchCounter(facts.identity.pid)
     counter.look(time.monotonic())
     cpu_seconds, sleeps = _look(facts.identity.pid)
     counter.look(math.inf)

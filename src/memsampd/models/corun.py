@@ -72,9 +72,7 @@ class SharedMisses:
     held_bytes: float
 
 
-def share_cache(
-    programs: Sequence[Sequence[Demand]], size_bytes: int, seed: int = 0
-) -> list[SharedMisses]:
+def share_cache(programs: Sequence[Sequence[Demand]], size_bytes: int) -> list[SharedMisses]:
     """Predict the misses of programs that run at the same time and share one cache.
 
     Phases of different programs are taken to meet by chance. Where they meet in more than 256 ways,
@@ -84,9 +82,8 @@ def share_cache(
     Args:
         programs: the phases of each that have a curve; one at least.
         size_bytes: of the cache.
-        seed: of the draws.
     """
-    meetings, weights = _meetings(programs, np.random.default_rng(seed))
+    meetings, weights = _meetings(programs, np.random.default_rng(0))
     fillings = [[_Filling.of(demand, size_bytes) for demand in demands] for demands in programs]
     known = float(np.prod([sum(demand.share for demand in demands) for demands in programs]))
     held = _held(fillings, meetings)

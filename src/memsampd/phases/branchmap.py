@@ -27,6 +27,10 @@ Name = Callable[[int], tuple[int, bool]]
 loaded, so that two runs can be compared."""
 
 PAGE_BYTES = 4096
+MAX_ENTRIES = 65_536
+"""Addresses remembered; the oldest go first."""
+MAX_INSTRUCTIONS = 1024
+"""Where a straight line is cut."""
 # Pages of code that lasts, of programs and libraries, which need not be read for each lookup again.
 _LASTING_PAGES = 256
 
@@ -36,7 +40,7 @@ class BranchMap:
 
     The straight line goes on through direct jumps and over calls (they return). It ends at a
     conditional branch; a return, an indirect jump, a trap or code longer than
-    ``max_instructions`` stand for themselves. A loop of jumps without any branch is named by the
+    1024 instructions stand for themselves. A loop of jumps without any branch is named by the
     lowest of its jump targets, wherever it was entered. Code that cannot be read or decoded
     (kernel, vsyscall, a JIT's code that is gone) is named by its page.
 
@@ -50,8 +54,6 @@ class BranchMap:
         read_code: reads the target's memory, see :data:`ReadCode`; entered for each lookup, if
             it is a context manager.
         name: names code; by default its address does.
-        max_entries: addresses remembered; the oldest go first.
-        max_instructions: where a straight line is cut.
 
     Attributes:
         samples: addresses looked up so far, repeated ones included.
@@ -65,20 +67,10 @@ class BranchMap:
         ['0x1003', '0x1003', '0x1005']
     """
 
-    def __init__(
-        self,
-        read_code: ReadCode,
-        name: Name | None = None,
-        max_entries: int = 65_536,
-        max_instructions: int = 1024,
-    ) -> None:
-        if max_entries < 1 or max_instructions < 1:
-            raise ValueError("max_entries and max_instructions are at least 1")
+    def __init__(self, read_code: ReadCode, name: Name | None = None) -> None:
         self._read_code = read_code
         self._reading = entered(read_code)
         self._name = name
-        self._max_entries = max_entries
-        self._max_instructions = max_instructions
         self._known: dict[int, tuple[int, bool, bool]] = {}  # address: (name, mapped, anonymous)
         self._pages: dict[int, bytes] = {}  # read in this lookup, and some before
         self._lasting: set[int] = set()  # of these
@@ -134,19 +126,19 @@ class BranchMap:
             return _core.look_up(
                 self._known,
                 ips,
-                self._max_instructions,
+                MAX_INSTRUCTIONS,
                 self._pages,
                 FORMS,
                 self._try_read,
                 decode,
                 self._named,
-                self._max_entries,
+                MAX_ENTRIES,
                 self._forget_oldest,
             )
 
     def _forget_oldest(self) -> None:
         """Forget some at once: a dictionary looks for its first key among all deleted before it."""
-        gone = len(self._known) - self._max_entries + self._max_entries // 8
+        gone = len(self._known) - MAX_ENTRIES + MAX_ENTRIES // 8
         for address in list(islice(self._known, gone)):
             del self._known[address]
 

@@ -13,6 +13,10 @@ from memsampd.phases.noise import compare
 from memsampd.phases.records import Assignment, Leader, Window
 
 _TOGETHER = (2, 4)  # windows in a row that are looked at together
+# Noise is exceeded as rarely as a normal variable exceeds so many standard deviations; with 4, 5 of
+# 72000 windows founded a phase although nothing changed. Merging is stricter, so that no phase is
+# founded and merged in turns.
+_DEVIATIONS, _MERGE_DEVIATIONS = 4.0, 1.0
 _HOT_SHARE, _HOT_HITS = 0.1, 4  # of a window: what once had so many has a place of its own
 
 
@@ -25,7 +29,10 @@ class _Found(NamedTuple):
 
 
 def _are_alike(
-    counts: NDArray[np.float64], other: NDArray[np.float64], tolerance: float, deviations: float
+    counts: NDArray[np.float64],
+    other: NDArray[np.float64],
+    tolerance: float,
+    deviations: float = _DEVIATIONS,
 ) -> bool:
     """Whether noise and a true L1 distance that is tolerated explain how far apart two are."""
     comparison = compare(counts, other)
@@ -47,11 +54,10 @@ class LeaderFollower:
     are looked at together, two and four in a row that joined one phase: if they are further from
     the rest of it than noise and ``split_tolerance`` explain, they leave it and found one.
 
-    Two phases whose centroids turn out alike (half the tolerance, ``merge_deviations`` of noise:
-    stricter than founding, so that none is founded and merged in turns) become one, the one of
-    more windows. A phase too many pushes out the least active one, whose windows are counted
-    to the nearest phase but leave its centroid alone. Both are reported as merges; ids are
-    given once and never again.
+    Two phases whose centroids turn out alike (half the tolerance, and less noise is allowed for)
+    become one, the one of more windows. A phase too many pushes out the least active one, whose
+    windows are counted to the nearest phase but leave its centroid alone. Both are reported as
+    merges; ids are given once and never again.
 
     Few bins make less noise than many, but of six loops two share a bin of 64 in every fifth
     program, and what runs one of them would be in the phase of the other. So where vectors are of
@@ -60,9 +66,6 @@ class LeaderFollower:
 
     Args:
         tolerance: true L1 distance (0..2) that still counts as one phase.
-        deviations: noise is exceeded as rarely as a normal variable exceeds so many standard
-            deviations; 4: 5 of 72000 windows founded a phase although nothing changed.
-        merge_deviations: the same for merging.
         split_tolerance: true L1 distance of windows in a row from the rest of their phase that
             still counts as one.
         max_phases: phases alive at most.
@@ -88,8 +91,6 @@ class LeaderFollower:
     def __init__(
         self,
         tolerance: float = 0.3,
-        deviations: float = 4.0,
-        merge_deviations: float = 1.0,
         split_tolerance: float = 0.6,
         max_phases: int = 64,
         memory_windows: int = 256,
@@ -101,13 +102,9 @@ class LeaderFollower:
         if max_phases < 1 or memory_windows < 1:
             raise ValueError("max_phases and memory_windows are at least 1")
         self.tolerance = tolerance
-        self.deviations = deviations
-        self.merge_deviations = merge_deviations
         self.split_tolerance = split_tolerance
-        self.max_phases = max_phases
-        self.memory_windows = memory_windows
-        self.first_id = first_id
-
+        self._max_phases = max_phases
+        self._memory_windows = memory_windows
         self._bins = bins or 0
         self._columns: dict[int, int] = {}  # of bins
         self._sums: NDArray[np.float64] = np.zeros((0, 0))
@@ -147,11 +144,6 @@ class LeaderFollower:
         vector = self._vector(bins, counts[bins])
         self._part(vector)
         return self._learn(vector)
-
-    @property
-    def phases(self) -> tuple[int, ...]:
-        """Ids of the live phases, ascending."""
-        return tuple(sorted(self._ids))
 
     # -- what outlives it ----------------------------------------------------------------------
 
@@ -227,7 +219,7 @@ class LeaderFollower:
         merged: list[tuple[int, int]] = []
         found = self._find(counts)
         if not found.accepts:
-            if len(self._ids) == self.max_phases:
+            if len(self._ids) == self._max_phases:
                 merged.append(self._evict())
             phase = self._found(counts)
             self._note(phase, counts)
@@ -251,9 +243,7 @@ class LeaderFollower:
         distances = [min(each, 2.0) for each in apart.tolist()]
         order = sorted(range(len(distances)), key=distances.__getitem__)
         for row in order:
-            if distances[row] <= self.tolerance or _are_alike(
-                mine, sums[row], self.tolerance, self.deviations
-            ):
+            if distances[row] <= self.tolerance or _are_alike(mine, sums[row], self.tolerance):
                 return _Found(row, True, distances[row])
         return _Found(order[0], False, distances[order[0]])
 
@@ -280,7 +270,7 @@ class LeaderFollower:
 
     def _join(self, row: int, counts: NDArray[np.float64]) -> None:
         self._age_activity()
-        excess = self._remembered[row] / self.memory_windows
+        excess = self._remembered[row] / self._memory_windows
         if excess > 1:
             self._sums[row] /= excess
             self._remembered[row] /= excess
@@ -311,7 +301,7 @@ class LeaderFollower:
             phase: theirs.
             merged: is told which phase was given up, if there were as many as there may be.
         """
-        if self.max_phases == 1:
+        if self._max_phases == 1:
             return None
         row = self._ids.index(phase)
         for windows in _TOGETHER:
@@ -320,9 +310,9 @@ class LeaderFollower:
             latest = self._latest(windows)
             rest = np.maximum(self._sums[row] - latest, 0.0)
             pair = self._by_place(latest), self._by_place(rest)
-            if _are_alike(*pair, self.split_tolerance, self.deviations):
+            if _are_alike(*pair, self.split_tolerance):
                 continue
-            if len(self._ids) == self.max_phases:
+            if len(self._ids) == self._max_phases:
                 merged.append(self._evict(spared=row))
                 row = self._ids.index(phase)
             self._sums[row] = rest
@@ -334,7 +324,7 @@ class LeaderFollower:
         return None
 
     def _age_activity(self) -> None:
-        aging = 0.5 ** (1 / self.memory_windows)
+        aging = 0.5 ** (1 / self._memory_windows)
         self._activity = [activity * aging for activity in self._activity]
 
     def _merge_with_alike(self, phase: int) -> tuple[int, int] | None:
@@ -344,7 +334,7 @@ class LeaderFollower:
         row = self._ids.index(phase)
         neighbour = self._neighbour(row)
         pair = self._sums_by_place()[row], self._sums_by_place()[neighbour]
-        if not _are_alike(*pair, self.tolerance / 2, self.merge_deviations):
+        if not _are_alike(*pair, self.tolerance / 2, _MERGE_DEVIATIONS):
             return None
         into, gone = sorted((row, neighbour), key=lambda r: (-self._windows[r], self._ids[r]))
         self._sums[into] += self._sums[gone]

@@ -5,20 +5,20 @@ from __future__ import annotations
 State = tuple[int, ...]
 """(previous phase, phase, windows it has lasted) or, the shorter one, (phase, windows)."""
 
+_MAX_RUN = 128  # windows: longer runs count as this one
+_MIN_SUPPORT = 2  # a state that was met more rarely is not believed
+_MEMORY = 32  # times that a state was met, after which its counts are halved
+MAX_STATES = 8192
+"""States kept; the one met longest ago goes first."""
+
 
 class RunLengthMarkov:
     """Predicts from the phase, how long it has lasted and what came before it.
 
     Two tables of states are kept: with the phase before, which tells the second from the third
     A in A B A C, and without it, which learns faster. The longer state that was met
-    ``min_support`` times decides, else the shorter one, else the last value stays. Counts are
-    halved when a state was met ``memory`` times, so a changed habit is relearned.
-
-    Args:
-        max_run: run lengths above count as this one.
-        min_support: times a state must have been met to be believed.
-        memory: times after which the counts of a state are halved.
-        max_states: states kept; the one met longest ago goes first.
+    twice decides, else the shorter one, else the last value stays. Counts are
+    halved when a state was met 32 times, so a changed habit is relearned.
 
     References:
         Sherwood, Sair, Calder: Phase tracking and prediction, ISCA 2003 (the
@@ -32,15 +32,7 @@ class RunLengthMarkov:
         0
     """
 
-    def __init__(
-        self, max_run: int = 128, min_support: int = 2, memory: int = 32, max_states: int = 8192
-    ) -> None:
-        if min(max_run, min_support, memory - 1, max_states) < 1:
-            raise ValueError("max_run, min_support, max_states are at least 1, memory at least 2")
-        self._max_run = max_run
-        self._min_support = min_support
-        self._memory = memory
-        self._max_states = max_states
+    def __init__(self) -> None:
         self._followers: dict[State, dict[int, float]] = {}
         self._previous: int | None = None
         self._phase: int | None = None
@@ -51,7 +43,7 @@ class RunLengthMarkov:
         for state in self._states():
             self._count(state, phase)
         if phase == self._phase:
-            self._run = min(self._run + 1, self._max_run)
+            self._run = min(self._run + 1, _MAX_RUN)
         else:
             self._previous, self._phase, self._run = self._phase, phase, 1
 
@@ -59,7 +51,7 @@ class RunLengthMarkov:
         """Guess the next one's; None before anything was seen."""
         for state in self._states():
             followers = self._followers.get(state, {})
-            if sum(followers.values()) >= self._min_support:
+            if sum(followers.values()) >= _MIN_SUPPORT:
                 # At equal counts the lower id: the order of insertion must not matter.
                 return min(followers, key=lambda phase: (-followers[phase], phase))
         return self._phase
@@ -90,8 +82,8 @@ class RunLengthMarkov:
     def _count(self, state: State, follower: int) -> None:
         followers = self._followers.pop(state, {})
         followers[follower] = followers.get(follower, 0) + 1
-        if sum(followers.values()) > self._memory:
+        if sum(followers.values()) > _MEMORY:
             followers = {p: count / 2 for p, count in followers.items() if count >= 1}
-        if len(self._followers) >= self._max_states:
+        if len(self._followers) >= MAX_STATES:
             del self._followers[next(iter(self._followers))]
         self._followers[state] = followers  # now the last: the one met most recently

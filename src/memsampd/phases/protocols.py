@@ -44,7 +44,8 @@ class Schedule(Protocol):
     each burst that was taken, or tried in vain, with what it cost the target; ``record`` once its
     phase is known; ``drift`` when a phase's curve changed; ``pace`` before it is asked, and
     ``weigh`` when there is a new burst, where anybody can tell. Costs are seconds (of holding a
-    thread, of breakpoints' hits). ``takes_bursts`` is False if it never decides for one.
+    thread, of breakpoints' hits). ``takes_bursts`` is False if it never decides for one. Methods
+    that return at once need not be written: to some schedules phases are all the same.
     """
 
     name: str
@@ -84,9 +85,11 @@ class Schedule(Protocol):
             accesses: length of the burst.
             cpu_seconds: memsampd's own CPU time that it took.
         """
+        return
 
     def pace(self, bursts: float, cpu_seconds: float) -> None:
         """Tell how many bursts may be taken while the target uses so much CPU time."""
+        return
 
     def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
         """Tell what is known of phases that have bursts, by phase.
@@ -95,21 +98,26 @@ class Schedule(Protocol):
             scatter: how much their bursts differ, in any unit.
             bands: how wide the bounds of their miss ratios are, mean over sizes.
         """
+        return
 
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""
 
     def drift(self, phase: int) -> None:
         """Make a phase due again: its curve has changed."""
+        return
 
     def hasten(self, phase: int | None) -> None:
         """Make a phase due now: it works on other data, by its pace."""
+        return
 
     def merge(self, gone: int, into: int) -> None:
         """Carry over what is known of a phase that turned out to be another."""
+        return
 
     def know(self, phase: int, windows: int, bursts: int) -> None:
         """Take a phase for known by so many windows and bursts from before the attach."""
+        return
 
     def is_new(self, phase: int | None) -> bool:
         """Whether a phase has no burst yet, as far as phases matter to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -47,9 +47,6 @@ class AccessSource(Protocol):
 
     def capture(self, request: BurstRequest) -> Burst:
         """Observe one thread from where it is now."""
-
-    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
-        """The same, handing rows over while they are produced; the burst comes without them."""
 
     def count_lines(
         self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter

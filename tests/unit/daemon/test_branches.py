@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from typing import Any
 
 import numpy as np
 from tracees import running
@@ -21,7 +22,7 @@ NONE = branch_samples(np.empty(0, SAMPLE_DTYPE), 2e-3)
 class Told:
     """A branch source that tells what it is told to, a read after the other."""
 
-    name, period_seconds, ring_samples, notes, ended = "told", 2e-3, 100, (), False
+    name, period_seconds, notes, ended = "told", 2e-3, (), False
 
     def __init__(self, reads: list[tuple[BranchSamples, tuple[TaskEvent, ...]]]) -> None:
         self._reads = deque(reads)
@@ -35,12 +36,6 @@ class Told:
         events, self._events = self._events, ()
         return events
 
-    def latest(self, count: int) -> BranchSamples:
-        return NONE
-
-    def close(self) -> None:
-        self._reads.clear()
-
 
 def test_the_last_samples_of_a_child_have_the_names_of_its_code() -> None:
     maps = named_branches(os.getpid())
@@ -52,7 +47,7 @@ def test_the_last_samples_of_a_child_have_the_names_of_its_code() -> None:
     pid = child.pid
     end = TaskEvent("exit", pid, pid, os.getpid(), 1.0, "")
     # The end comes with samples of before; those that are younger than a read wait for the next.
-    told = Told([(samples, (end,)), (samples, ()), (NONE, ())])
+    told: Any = Told([(samples, (end,)), (samples, ()), (NONE, ())])
     branches = MappedBranches(os.getpid(), told, maps)
     for _ in range(2):
         branches.read(0.0)

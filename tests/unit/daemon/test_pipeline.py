@@ -7,7 +7,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -33,7 +34,6 @@ from memsampd.estimate.events import (
     WatchRecord,
     WindowRecord,
 )
-from memsampd.estimate.records import Estimate
 from memsampd.exporters.snapshot import AddressTally, BurstTally, Overhead
 from memsampd.models.histogram import ReuseHistogram
 from memsampd.models.open_lines import OpenLine
@@ -58,6 +58,7 @@ BURST = rowless_burst(
     pid=PID, tid=PID, instructions=5000, end=BurstEnd.HOLD, cost=COST, accesses=4000
 )
 Answer = Burst | CaptureError
+Kind = TypeVar("Kind")
 
 
 @dataclass
@@ -76,7 +77,7 @@ class World:
         before: what another session learned of the program.
     """
 
-    answer: Callable[[CaptureOrder], Answer]
+    answer: Callable[[CaptureOrder], Answer] = lambda order: BURST
     windows: int = 40
     own_cpu_share: float = 100.0
     schedule_name: str = "all"
@@ -104,7 +105,10 @@ class World:
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
-            self.schedule_name, random.Random(1), window_seconds=WINDOW_SECONDS
+            self.schedule_name,
+            random.Random(1),
+            window_seconds=WINDOW_SECONDS,
+            share=math.inf if self.schedule_name == "all" else 0.01,
         )
         self.ledger = Ledger(0.01, self.own_cpu_share, 0.0)
         self.estimator = Estimator(SIZES_BYTES, 64)
@@ -230,11 +234,14 @@ class World:
     def overhead(self) -> Overhead:
         return self.ledger.overhead()
 
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        return [record for record in self.records if isinstance(record, kind)]
+
     def windows_told(self) -> list[WindowRecord]:
-        return [record for record in self.records if isinstance(record, WindowRecord)]
+        return self.of(WindowRecord)
 
     def bursts(self) -> list[BurstRecord]:
-        return [record for record in self.records if isinstance(record, BurstRecord)]
+        return self.of(BurstRecord)
 
     def ratio(self, size_bytes: int) -> float:
         curve = self.estimator.estimate().curves["lru"]
@@ -278,7 +285,7 @@ def test_what_bursts_go_over_is_counted() -> None:
 
 
 def test_a_burst_comes_after_the_window_of_its_moment() -> None:
-    world = World(lambda order: BURST)
+    world = World()
     world.run()
     *taken, last = world.bursts()
     moments = [int(record.time_seconds / WINDOW_SECONDS) for record in taken]
@@ -292,20 +299,8 @@ def test_a_burst_comes_after_the_window_of_its_moment() -> None:
             assert record.window in ended
 
 
-def test_the_estimator_and_recordings_are_told_the_same() -> None:
-    world = World(lambda order: BURST)
-    world.run()
-    replayed = Estimator(SIZES_BYTES, 64)
-    for record in world.records:
-        replayed.add(record)
-    replayed.finish()
-    live, again = world.estimator.estimate(), replayed.estimate()
-    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
-    assert (live.windows, live.cpu_seconds) == (again.windows, again.cpu_seconds)
-
-
 def test_the_first_burst_is_ordered_at_once_and_its_window_ends_with_it() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided")
+    world = World(schedule_name="phase-guided")
     first = world.turn(0.02)
     assert first.order is not None
     assert first.order.delay_seconds == 0
@@ -329,7 +324,7 @@ def test_empty_bursts_are_not_tried_beyond_the_budget() -> None:
 
 
 def test_nothing_is_ordered_as_long_as_nothing_runs() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided")
+    world = World(schedule_name="phase-guided")
     assert world.pipeline.hurries
     assert world.turn(0.0).order is None
     assert world.turn(0.01).order is not None
@@ -367,7 +362,7 @@ def test_code_without_accesses_gets_as_many_bursts_as_other_code() -> None:
 
 
 def test_a_schedule_without_bursts_is_kept_to() -> None:
-    world = World(lambda order: BURST, schedule_name="none")
+    world = World(schedule_name="none")
     world.run()
     assert world.orders == []
     assert not world.pipeline.hurries
@@ -434,11 +429,11 @@ def test_bursts_are_timed_by_the_samples_about_them() -> None:
     world = World(timed_burst, windows=30)
     world.rate = 1e9
     world.run()
-    timed = [each.timed for each in world.records if isinstance(each, BurstRecord) and each.timed]
+    timed = [each.timed for each in world.bursts() if each.timed]
     assert timed
     rates = [each.accesses_per_cpu_second for each in timed]
     assert rates == pytest.approx([1e9] * len(rates), rel=0.05)
-    told = [each.rates for each in world.records if isinstance(each, WindowRecord)][-1]
+    told = world.windows_told()[-1].rates
     assert told[0].accesses_per_cpu_second == pytest.approx(1e9, rel=0.05)
 
 
@@ -464,24 +459,24 @@ def test_code_that_goes_at_another_pace_gets_a_burst_at_once(rate: float, gets_o
 def test_code_that_works_on_a_larger_area_gets_a_burst_at_once(
     area_bytes: int, gets_one: bool
 ) -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided", area_bytes=1 << 16)
+    world = World(schedule_name="phase-guided", area_bytes=1 << 16)
     between_bursts(world)
     before, world.area_bytes = len(world.orders), area_bytes
     for _ in range(4):
         world.turn()
     assert (len(world.orders) > before) == gets_one
-    told = [each.spacing for each in world.records if isinstance(each, WindowRecord)]
+    told = [each.spacing for each in world.windows_told()]
     octaves = [each.octaves for each in told if each is not None]
     assert len(octaves) == len(told)
     assert octaves[-1] - octaves[0] == pytest.approx(10 if gets_one else 0, abs=0.1)
-    bursts = [each.spacing for each in world.records if isinstance(each, BurstRecord)]
+    bursts = [each.spacing for each in world.bursts()]
     assert len(bursts) > 1
     assert None not in bursts
 
 
 def world_of_seen_code() -> World:
     """A program whose code bursts have seen; none is awaited."""
-    world = World(lambda order: BURST, schedule_name="phase-guided", tells_code=True)
+    world = World(schedule_name="phase-guided", tells_code=True)
     for _ in range(10):
         world.turn()
     while world.waiting or world.pipeline.awaits_burst:
@@ -530,20 +525,20 @@ def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:
 
 
 def test_samples_of_programs_that_were_left_out_are_told_as_lost() -> None:
-    counts, samples = Counts(), World(lambda order: BURST).samples(WINDOW_SECONDS)
+    counts, samples = Counts(), World().samples(WINDOW_SECONDS)
     counts.add_samples(replace(samples, lost=2, left_out=3))
     assert (counts.samples, counts.lost) == (len(samples), 5)
 
 
 def test_another_program_starts_with_nothing_known() -> None:
-    world = World(lambda order: BURST, windows=10)
+    world = World(windows=10)
     world.run()
     assert world.ratio(1024) > 0.9  # 100 lines go round
-    phases = {each.phase for each in world.records if isinstance(each, WindowRecord)}
+    phases = {each.phase for each in world.windows_told()}
     world.lines, world.records = 4, []
     world.execs = [world.now_seconds + 0.055]
     world.turn()
-    (executed,) = (each for each in world.records if isinstance(each, ExecRecord))
+    (executed,) = world.of(ExecRecord)
     assert (executed.command, executed.executable) == ("other", "/bin/other")
     assert world.estimator.estimate().curves == {}
     assert world.forgotten == 2
@@ -562,7 +557,7 @@ def test_another_program_starts_with_nothing_known() -> None:
 
 
 def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
-    world = World(lambda order: BURST)
+    world = World()
     world.turn()
     late = world.waiting[0]
     world.waiting, world.execs = [], [world.now_seconds + 0.05]
@@ -579,7 +574,7 @@ def test_a_burst_of_the_old_program_that_comes_late_is_dropped() -> None:
 @pytest.mark.parametrize("turn_windows", [1, 3])
 def test_a_schedule_is_told_of_each_window_once(turn_windows: int) -> None:
     """Whether a burst is awaited, or was just taken, or several windows have ended at once."""
-    world = World(lambda order: BURST, schedule_name="phase-guided")
+    world = World(schedule_name="phase-guided")
     for _ in range(20):
         world.turn(turn_windows * WINDOW_SECONDS)
     assert len(world.orders) > 3
@@ -592,7 +587,7 @@ def test_a_schedule_is_told_of_each_window_once(turn_windows: int) -> None:
 
 def test_windows_are_told_with_phases_that_there_are_still() -> None:
     """Three end in a turn, of other code each; of phases there may be one only."""
-    world = World(lambda order: BURST, most_phases=1)
+    world = World(most_phases=1)
     samples = world.samples(3 * WINDOW_SECONDS)
     codes = np.repeat(np.array([1, 2, 3], np.uint64), len(samples) // 3)
     told = world.pipeline.step(world.told(replace(samples, ip=codes), [])).windows
@@ -602,7 +597,7 @@ def test_windows_are_told_with_phases_that_there_are_still() -> None:
 
 
 def test_how_soon_a_burst_is_due_is_told_when_one_has_counted() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided")
+    world = World(schedule_name="phase-guided")
     told = []
     for _ in range(20):
         counted = len(world.bursts())
@@ -618,17 +613,9 @@ def test_how_soon_a_burst_is_due_is_told_when_one_has_counted() -> None:
 
 
 def known_world(**changes: Any) -> World:
-    before = World(lambda order: BURST, schedule_name="phase-guided")
+    before = World(schedule_name="phase-guided")
     before.run()
-    return World(lambda order: BURST, schedule_name="phase-guided", before=before, **changes)
-
-
-def replayed(world: World) -> Estimate:
-    estimator = Estimator(SIZES_BYTES, 64)
-    for record in world.records:
-        estimator.add(record)
-    estimator.finish()
-    return estimator.estimate()
+    return World(schedule_name="phase-guided", before=before, **changes)
 
 
 def test_a_known_program_has_its_curve_at_once_and_few_bursts() -> None:
@@ -640,7 +627,7 @@ def test_a_known_program_has_its_curve_at_once_and_few_bursts() -> None:
     assert (phase.bursts, phase.stored_bursts, phase.stored_age_seconds) == (0, 6, 90.0)
     assert "lru" in phase.curves
     world.run()
-    fresh = World(lambda order: BURST, schedule_name="phase-guided", windows=41)
+    fresh = World(schedule_name="phase-guided", windows=41)
     fresh.run()
     assert 1 <= len(world.orders) < len(fresh.orders) / 2
     taken = [each for each in world.bursts() if not each.is_stored]
@@ -650,18 +637,30 @@ def test_a_known_program_has_its_curve_at_once_and_few_bursts() -> None:
     assert world.pipeline.counts.store_drops == 0
 
 
-def test_what_is_known_is_replayed_as_it_was_told() -> None:
-    world = known_world()
+@pytest.mark.parametrize(
+    ("make", "stored_bursts"),
+    [(World, 0), (known_world, 6), (partial(known_world, windows=80, lines=2000), 0)],
+    ids=["unknown", "known", "dropped"],
+)
+def test_the_estimator_and_recordings_are_told_the_same(
+    make: Callable[[], World], stored_bursts: int
+) -> None:
+    world = make()
     world.run()
-    live, again = world.estimator.estimate(), replayed(world)
+    replayed = Estimator(SIZES_BYTES, 64)
+    for record in world.records:
+        replayed.add(record)
+    replayed.finish()
+    live, again = world.estimator.estimate(), replayed.estimate()
     assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
-    assert live.phases[0].stored_bursts == again.phases[0].stored_bursts == 6
+    assert (live.windows, live.cpu_seconds) == (again.windows, again.cpu_seconds)
+    assert live.phases[0].stored_bursts == again.phases[0].stored_bursts == stored_bursts
 
 
 def test_what_does_not_hold_any_more_is_dropped_and_profiled_anew() -> None:
     world = known_world(windows=80, lines=2000)
     world.run()
-    drops = [each for each in world.records if isinstance(each, StoreDropRecord)]
+    drops = world.of(StoreDropRecord)
     assert [each.phase for each in drops] == [0]
     first = next(each for each in world.bursts() if not each.is_stored)
     assert world.records.index(drops[0]) == world.records.index(first) - 1
@@ -670,8 +669,6 @@ def test_what_does_not_hold_any_more_is_dropped_and_profiled_anew() -> None:
     assert phase.stored_bursts == 0
     assert world.ratio(1 << 14) > 0.9  # as the bursts of today say, not those of 100 lines
     assert len(world.orders) > 4
-    live, again = world.estimator.estimate(), replayed(world)
-    assert np.array_equal(live.curves["lru"].miss_ratio, again.curves["lru"].miss_ratio)
 
 
 def test_another_program_in_its_place_is_known_by_ids_of_its_own() -> None:
@@ -689,7 +686,7 @@ def test_another_program_in_its_place_is_known_by_ids_of_its_own() -> None:
 
 def test_what_became_of_sampled_accesses_adds_up() -> None:
     """Whether or not lines of theirs are wanted."""
-    world = World(lambda order: BURST)
+    world = World()
     for tally in (AddressTally(5, 1, 0, 0), AddressTally(2, 0, 40, 3)):
         world.pipeline.step(replace(world.told(world.samples(0.1), []), addresses=tally))
     assert world.pipeline.counts.addresses == AddressTally(7, 1, 40, 3)
@@ -697,7 +694,7 @@ def test_what_became_of_sampled_accesses_adds_up() -> None:
 
 def test_sampled_lines_belong_to_the_window_of_their_moment() -> None:
     """They wait until it has ended; those of a program that is gone are not watched."""
-    world = World(lambda order: BURST, watches=True, rate=1e6)
+    world = World(watches=True, rate=1e6)
     while not (world.watch_orders or world.now_seconds > 0.9):
         world.turn()  # a rate is known
     now = world.now_seconds
@@ -705,8 +702,8 @@ def test_sampled_lines_belong_to_the_window_of_their_moment() -> None:
     world.sampled_lines = list(lines)
     while world.now_seconds < 3:
         world.turn()
-    sampled = [each for each in watches_of(world) if each.is_sampled]
-    windows = {each.index: each for each in world.records if isinstance(each, WindowRecord)}
+    sampled = [each for each in world.of(WatchRecord) if each.is_sampled]
+    windows = {each.index: each for each in world.windows_told()}
     assert len(sampled) == 2
     for line, watch in zip(lines, sorted(sampled, key=lambda each: each.window), strict=True):
         assert windows[watch.window].start_seconds <= line.time_seconds + WINDOW_SECONDS
@@ -714,24 +711,20 @@ def test_sampled_lines_belong_to_the_window_of_their_moment() -> None:
 
 
 def test_sampled_lines_of_a_program_that_is_gone_are_not_watched() -> None:
-    world = World(lambda order: BURST, watches=True, rate=1e6, execs=[0.55])
+    world = World(watches=True, rate=1e6, execs=[0.55])
     for _ in range(5):
         world.turn()
     world.sampled_lines = [SampledLine(OpenLine((0,), 8, 1, 1), PID, 0.53)]
     while world.now_seconds < 3:
         world.turn()
-    assert watches_of(world)
-    assert not [each for each in watches_of(world) if each.is_sampled]
-
-
-def watches_of(world: World) -> list[WatchRecord]:
-    return [record for record in world.records if isinstance(record, WatchRecord)]
+    assert world.of(WatchRecord)
+    assert not [each for each in world.of(WatchRecord) if each.is_sampled]
 
 
 def test_lines_that_bursts_left_open_are_watched() -> None:
-    world = World(lambda order: BURST, watches=True, rate=1e6)
+    world = World(watches=True, rate=1e6)
     world.run()
-    watches = watches_of(world)
+    watches = world.of(WatchRecord)
     assert len(watches) > 20
     assert world.pipeline.counts.watches == len(watches)
     bursts = {burst.window: burst.phase for burst in world.bursts()}
@@ -742,6 +735,8 @@ def test_lines_that_bursts_left_open_are_watched() -> None:
     overhead = world.overhead()
     hits = 4e-5 * len(watches) + 0.001 * len(world.bursts())
     assert overhead.hit_seconds == pytest.approx(hits)
+    # They are asked for when few are left.
+    assert {order.open_lines for order in world.orders} == {0, OPEN_LINES}
 
 
 def test_what_was_given_is_told_of_the_windows_that_end_next() -> None:
@@ -756,7 +751,7 @@ def test_what_was_given_is_told_of_the_windows_that_end_next() -> None:
 
 
 def test_memory_of_a_program_that_is_gone_is_not_that_of_the_next() -> None:
-    world = World(lambda order: BURST, execs=[0.15])
+    world = World(execs=[0.15])
     world.memory = MemoryUse(100, 100)
     world.turn(0.14)
     world.memory = MemoryUse(70, 70)  # of the next one
@@ -780,38 +775,31 @@ def test_lines_of_short_bursts_are_watched_where_they_leave_much_open() -> None:
     )
     for world in (near, far):
         world.run()
-    assert not watches_of(near)
+    assert not near.of(WatchRecord)
     assert {order.open_lines for order in near.orders} == {0}
-    assert watches_of(far)
+    assert far.of(WatchRecord)
     assert {order.open_accesses for order in far.orders if order.open_lines} == {SHORT_BURST}
 
 
-def test_lines_are_asked_for_when_few_are_left() -> None:
-    world = World(lambda order: BURST, watches=True, rate=1e6)
-    world.run()
-    asked = [order.open_lines for order in world.orders]
-    assert set(asked) == {0, OPEN_LINES}
-
-
 def test_without_watchpoints_no_lines_are_asked_for() -> None:
-    world = World(lambda order: BURST)
+    world = World()
     world.run()
-    assert not watches_of(world)
+    assert not world.of(WatchRecord)
     assert {order.open_lines for order in world.orders} == {0}
 
 
 def test_refused_watches_are_told_and_bursts_go_on() -> None:
     error = CapabilityError("all breakpoints are in use", "end the other user")
-    world = World(lambda order: BURST, watches=True, rate=1e6, watch_error=error)
+    world = World(watches=True, rate=1e6, watch_error=error)
     world.run()
-    assert not watches_of(world)
+    assert not world.of(WatchRecord)
     assert world.pipeline.counts.errors["watch"] > 0
     assert "in use" in world.pipeline.counts.words["watch"]
     assert len(world.bursts()) > 30
 
 
 def test_watches_of_another_program_are_dropped() -> None:
-    world = World(lambda order: BURST, watches=True, rate=1e6, execs=[1.55])
+    world = World(watches=True, rate=1e6, execs=[1.55])
     world.run()
     at = next(i for i, record in enumerate(world.records) if isinstance(record, ExecRecord))
     later = [record for record in world.records[at:] if isinstance(record, BurstRecord)]
@@ -842,7 +830,7 @@ def test_phases_whose_bursts_differ_get_more_of_them() -> None:
 
 
 def test_a_burst_is_awaited_until_it_has_come() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided")
+    world = World(schedule_name="phase-guided")
     assert not world.pipeline.awaits_burst
     world.turn(0.02)
     assert world.pipeline.awaits_burst
@@ -852,11 +840,17 @@ def test_a_burst_is_awaited_until_it_has_come() -> None:
     assert not world.pipeline.awaits_burst
 
 
-def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9)
+def seeking_world(**changes: Any) -> World:
+    """Code is sought, to which the thread does not come."""
+    world = World(schedule_name="phase-guided", rare=9, **changes)
     while not world.turn().order or not world.orders[-1].seek_ips:
         pass
-    world.waiting = []  # the thread does not come there
+    world.waiting = []
+    return world
+
+
+def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
+    world = seeking_world()
     planner = world.pipeline.parts.planner
     assert world.turn().ends_seeking == planner.is_overdue(world.pipeline.phase)
     world.code, world.rare = 300, None
@@ -871,10 +865,7 @@ def test_a_new_phase_ends_the_wait_for_code_that_is_sought() -> None:
 
 def test_new_code_ends_the_wait_for_code_that_is_sought_and_gets_a_burst_at_once() -> None:
     """Before a window of it has ended: it may be over then."""
-    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9, tells_code=True)
-    while not world.turn().order or not world.orders[-1].seek_ips:
-        pass
-    world.waiting = []  # the thread does not come there
+    world = seeking_world(tells_code=True)
     before, windows = len(world.orders), world.pipeline.counts.windows
     world.code, world.rare, world.period_seconds = 300, None, 0.002
     assert world.turn(0.08).ends_seeking
@@ -888,11 +879,8 @@ def test_new_code_ends_the_wait_for_code_that_is_sought_and_gets_a_burst_at_once
 
 
 def test_a_burst_that_is_overdue_ends_the_wait_for_code_that_is_sought() -> None:
-    world = World(lambda order: BURST, schedule_name="phase-guided", rare=9)
-    while not world.turn().order or not world.orders[-1].seek_ips:
-        pass
+    world = seeking_world()
     planner = world.pipeline.parts.planner
-    world.waiting = []  # the thread does not come there
     while not world.turn().ends_seeking:
         assert not planner.is_overdue(world.pipeline.phase)
     assert planner.is_overdue(world.pipeline.phase)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rowless import rowless_burst
 
 from memsampd.daemon.ledger import Ledger
-from memsampd.daemon.planner import BurstLimits, Planner
+from memsampd.daemon.planner import BEYOND_SECONDS, BurstLimits, Planner
 from memsampd.errors import CaptureError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Window
@@ -70,11 +70,11 @@ def test_where_short_bursts_leave_much_open_later_ones_go_on_for_longer() -> Non
         planner.taken(order, burst())
         wanted.record(0, 1000)
         planner.has_counted(0)
-    assert beyond_seconds == [LIMITS.beyond_seconds] * 3 + [5 * LIMITS.beyond_seconds] * 3
+    assert beyond_seconds == [BEYOND_SECONDS] * 3 + [5 * BEYOND_SECONDS] * 3
     wanted.drift(0)
     order = planner.next(window(20), phase=0, expected=0, is_open=lambda _: False)
     assert order is not None
-    assert order.beyond_seconds == LIMITS.beyond_seconds
+    assert order.beyond_seconds == BEYOND_SECONDS
 
 
 def test_a_burst_of_code_without_accesses_is_no_failure() -> None:
@@ -116,7 +116,7 @@ def test_a_burst_that_found_nobody_awake_is_ordered_again_and_counts_for_nothing
     planner = Planner(schedule(), costs, LIMITS)
     order = planner.first(RAN)
     assert order is not None
-    assert order.patience_seconds == LIMITS.patience_seconds > 0
+    assert order.patience_seconds > 0
     planner.refused(order, CaptureError("none-ran", "it sleeps"), 0)
     assert planner.first(RAN) is None  # others have the turn
     for _ in range(50):

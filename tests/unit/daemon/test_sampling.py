@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,15 @@ class Switches:
         return is_due
 
 
+def planned(source: Source, switches: Switches, *told: Any, **options: Any) -> SamplingPlan:
+    given: Any = source, COST, 0.01, switches
+    return SamplingPlan(*given, *told, **options)
+
+
 def test_who_does_not_switch_pays_for_interrupts_only() -> None:
     """Ticks in the kernel, too, which give no sample."""
     source = Source()
-    plan = SamplingPlan(source, COST, 0.01, Switches())
+    plan = planned(source, Switches())
     for quarter in range(41):
         told = plan.look(quarter / 4, 0.8 * quarter / 4)
     assert told.seconds == pytest.approx(8.0 / 0.002 * 6e-6)
@@ -60,9 +66,7 @@ def test_who_switches_often_is_charged_and_sampled_for_a_part_of_the_time() -> N
     source, switches = Source(), Switches()
     said: list[str] = []
     changes: list[float] = []
-    plan = SamplingPlan(
-        source, COST, 0.01, switches, lambda: changes.append(source.share), said.append
-    )
+    plan = planned(source, switches, lambda: changes.append(source.share), said.append)
     told = plan.look(0.0, 0.0)
     assert told.share == 1
     switches.per_cpu_second, switches.switches = 20_000, 20_000
@@ -102,7 +106,7 @@ def test_switches_of_who_is_busy_are_rarer_while_they_take_longer(is_busy: bool)
         sampled, others = part * 10, (1 - part) * 10
         cpu_seconds = 10 * work_seconds + sampled * taken
     switches = Switches((sampled + others) / cpu_seconds)
-    plan = SamplingPlan(source, COST, 0.01, switches)
+    plan = planned(source, switches)
     plan.look(0.0, 0.0)
     switches.switches = round(1000 * (sampled + others))
     charged = plan.look(1000.0, 1000 * cpu_seconds).seconds
@@ -112,7 +116,7 @@ def test_switches_of_who_is_busy_are_rarer_while_they_take_longer(is_busy: bool)
 
 def test_where_it_cannot_be_less_that_is_said() -> None:
     source, switches = Source("child processes are sampled, too"), Switches(20_000, 20_000)
-    plan = SamplingPlan(source, COST, 0.01, switches)
+    plan = planned(source, switches)
     told = plan.look(0.0, 1.0)
     assert told.seconds > 20_000 * 9e-6
     assert told.share == 1
@@ -130,7 +134,7 @@ def test_what_a_switch_costs_is_asked_where_it_matters() -> None:
         return costs[len(asked) - 1]
 
     source, switches = Source(), Switches(100.0)
-    plan = SamplingPlan(source, COST, 0.01, switches, measure_switch=measure)
+    plan = planned(source, switches, measure_switch=measure)
     plan.look(0.0, 0.0)
     switches.switches = 100
     usual = 500 * 6e-6 + 100 * (1e-6 + 0.75 * 12e-6)

@@ -7,7 +7,7 @@ import random
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -38,9 +38,6 @@ class Scripted:
         self.rest: list[list[int]] = []
 
     def capture(self, request: BurstRequest) -> Burst:
-        raise AssertionError("sessions count")
-
-    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
         raise AssertionError("sessions count")
 
     def count_lines(

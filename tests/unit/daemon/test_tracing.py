@@ -10,19 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tracees import sleeping
 from tracing_rows import COST, HEADER, invented, read_trace, rows_of
 
 from memsampd.daemon.tracing import ThreadChooser, TraceConfig, TraceResult, Tracing
 from memsampd.errors import CaptureError, TargetError, TraceError, UsageError
 from memsampd.exporters.trace import TraceReader, TraceWriter
-from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
 
@@ -58,18 +55,6 @@ class Scripted:
         self.requests: list[BurstRequest] = []
         self.cancelled = False
         self.closed = False
-
-    def capture(self, request: BurstRequest) -> Burst:
-        raise AssertionError("a trace has no room for whole bursts")
-
-    def count_lines(self, request: BurstRequest, line_bytes: int, counter: object) -> Burst:
-        raise AssertionError("a trace is of rows")
-
-    def count_rest(self, line_bytes: int, counter: object) -> Burst | None:
-        raise AssertionError("a trace is of rows")
-
-    def rows_again(self, most: int, choice: LineChoice) -> tuple[NDArray[np.uint32], AccessChunk]:
-        raise AssertionError("a trace has them already")
 
     def stream(self, request: BurstRequest, consume: Consumer) -> Burst:
         self.requests.append(request)
@@ -117,7 +102,7 @@ def target() -> Iterator[ProcessHandle]:
 
 def trace(
     target: ProcessHandle,
-    source: Scripted,
+    source: Any,
     path: Path,
     config: TraceConfig,
 ) -> TraceResult:
@@ -248,7 +233,7 @@ def test_a_stop_ends_it_with_what_there_is(target: ProcessHandle, tmp_path: Path
             tracing.stop("SIGINT")
             return super().stream(request, consume)
 
-    source = Stopping(BurstEnd.DEADLINE)
+    source: Any = Stopping(BurstEnd.DEADLINE)
     path = tmp_path / "x"
     tracing = Tracing(target, lambda: source, lambda name: TraceWriter(path, HEADER), QUICK)
     assert tracing.run() == TraceResult(1, 50, "SIGINT")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -77,13 +77,25 @@ def estimator_of(settle: int = 32, waiting: int = 512, bursts: int = 128) -> Est
     )
 
 
-def told(events: Sequence[EstimatorEvent], *, finish: bool = True, settle: int = 32) -> Estimate:
-    estimator = estimator_of(settle)
+def fed(
+    estimator: Estimator, events: Iterable[EstimatorEvent], *, finish: bool = True
+) -> Estimator:
     for event in events:
         estimator.add(event)
     if finish:
         estimator.finish()
-    return estimator.estimate()
+    return estimator
+
+
+def told(events: Sequence[EstimatorEvent], *, finish: bool = True, settle: int = 32) -> Estimate:
+    return fed(estimator_of(settle), events, finish=finish).estimate()
+
+
+def told_of_sizes(
+    sizes_bytes: Sequence[int], events: Sequence[EstimatorEvent], *, finish: bool = True
+) -> Estimate:
+    estimator = Estimator(np.array(sizes_bytes, np.int64), 64, (StatStack(),))
+    return fed(estimator, events, finish=finish).estimate()
 
 
 def windows_of(
@@ -94,9 +106,7 @@ def windows_of(
     estimator = Estimator(
         sizes_bytes, 64, (StatStack(),), tell_window=lambda each: known.update({each.index: each})
     )
-    for event in events:
-        estimator.add(event)
-    estimator.finish()
+    fed(estimator, events)
     return known
 
 
@@ -225,9 +235,7 @@ def test_what_is_said_is_possible(events: list[EstimatorEvent]) -> None:
 def test_of_some_phases_it_says_what_it_says_of_all(
     events: list[EstimatorEvent], phase: int
 ) -> None:
-    estimator = estimator_of()
-    for event in events:
-        estimator.add(event)
+    estimator = fed(estimator_of(), events, finish=False)
     every, some = estimator.estimate(), estimator.estimate([phase])
     wanted = tuple(each for each in every.phases if each.id == phase)
     assert same(some, msgspec.structs.replace(every, phases=wanted, curves={}, rate=UNKNOWN_RATE))
@@ -431,13 +439,12 @@ def test_code_without_accesses_is_shown_no_curve_of_other_code() -> None:
 
 
 def test_bursts_without_accesses_are_remembered_in_bounded_memory() -> None:
-    estimator = estimator_of(4, 8, 4)
+    events: list[EstimatorEvent] = []
     for index in range(60):
         code = 40 * np.eye(BINS)[index % 3]
-        estimator.add(window(index, index % 3, code))
-        estimator.add((burst if index % 2 else memoryless)(index, index % 3, code))
-    estimator.finish()
-    estimate = estimator.estimate()
+        events.append(window(index, index % 3, code))
+        events.append((burst if index % 2 else memoryless)(index, index % 3, code))
+    estimate = fed(estimator_of(4, 8, 4), events).estimate()
     assert estimate.unknown_cpu_seconds == 0
     assert np.isfinite(estimate.totals.accesses)
     assert estimate.totals.accesses > 0
@@ -527,15 +534,10 @@ def test_how_much_was_accessed_does_not_depend_on_the_sizes_that_are_asked_for()
         again = np.arange(20_000, dtype=np.uint64) % np.uint64(lines)
         record = _with(burst(index, 0, code, rate), ReuseHistogram.from_lines(again))
         events += [window(index, 0, code), msgspec.structs.replace(record, timed_code=3)]
-    accesses = []
-    for sizes in ([1 << 20], [1 << 13, 1 << 20]):  # only the second shows that they missed unlike
-        estimator = Estimator(np.array(sizes, np.int64), 64, (StatStack(),))
-        for event in events:
-            estimator.add(event)
-        estimator.finish()
-        accesses.append(estimator.estimate().totals.accesses)
-    assert accesses[0] == accesses[1]
-    assert accesses[0] == pytest.approx(0.1 * (1e8 + 5e8), rel=0.3)  # both timings count
+    accesses = told_of_sizes([1 << 20], events).totals.accesses
+    # Only the smaller size shows that they missed unlike.
+    assert told_of_sizes([1 << 13, 1 << 20], events).totals.accesses == accesses
+    assert accesses == pytest.approx(0.1 * (1e8 + 5e8), rel=0.3)  # both timings count
 
 
 def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> None:
@@ -571,17 +573,22 @@ def test_among_bursts_of_like_code_those_speak_whose_data_lay_as_far_apart() -> 
         assert window_estimate.curves["lru"].miss_ratio.tolist() == expected.tolist()
 
 
-def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
-    """The same burst, or as many instructions an access, with other distances."""
+def counted(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
+    """The same burst with other distances."""
     bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(
         record,
         accesses=histogram.accesses,
-        instructions=round(record.instructions / record.accesses * histogram.accesses),
         bins=bins.astype("<i4").tobytes(),
         reuses=reuses.astype("<i8").tobytes(),
         censored=censored.astype("<i8").tobytes(),
     )
+
+
+def _with(record: BurstRecord, histogram: ReuseHistogram) -> BurstRecord:
+    """The same with as many instructions an access."""
+    instructions = round(record.instructions / record.accesses * histogram.accesses)
+    return msgspec.structs.replace(counted(record, histogram), instructions=instructions)
 
 
 # -- bursts from before the attach ---------------------------------------------------------------
@@ -677,14 +684,9 @@ def burst_of(
 ) -> BurstRecord:
     """A burst that goes through so many lines again and again."""
     histogram = ReuseHistogram.from_lines(np.arange(accesses, dtype=np.uint64) % np.uint64(lines))
-    bins, reuses, censored = histogram.to_sparse()
     return msgspec.structs.replace(
-        burst(0, phase),
+        counted(burst(0, phase), histogram),
         window=at,
-        accesses=accesses,
-        bins=bins.astype("<i4").tobytes(),
-        reuses=reuses.astype("<i8").tobytes(),
-        censored=censored.astype("<i8").tobytes(),
         is_stored=is_stored,
         code=code_bytes(np.eye(BINS)[bin] * 50),
     )
@@ -722,26 +724,15 @@ def test_rates_of_another_run_dispute_nothing() -> None:
 
 def streaming() -> BurstRecord:
     """A burst through lines that never return."""
-    lines = np.arange(200_000, dtype=np.uint64)
-    bins, reuses, censored = ReuseHistogram.from_lines(lines).to_sparse()
-    return msgspec.structs.replace(
-        burst_record(0, 0, 500, 1e8),
-        accesses=len(lines),
-        bins=bins.astype("<i4").tobytes(),
-        reuses=reuses.astype("<i8").tobytes(),
-        censored=censored.astype("<i8").tobytes(),
-    )
+    return counted(burst(0), ReuseHistogram.from_lines(np.arange(200_000, dtype=np.uint64)))
 
 
 def after_settled_windows() -> Estimator:
     """One that was told such a burst, and windows since of which most are settled."""
     sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
     estimator = Estimator(sizes_bytes, 64, (StatStack(),), settle_windows=2)
-    estimator.add(window(0))
-    estimator.add(streaming())
-    for index in range(1, 60):
-        estimator.add(window(index))
-    return estimator
+    events: list[EstimatorEvent] = [window(0), streaming(), *map(window, range(1, 60))]
+    return fed(estimator, events, finish=False)
 
 
 def test_bounds_of_settled_windows_follow_what_is_learned_later() -> None:
@@ -761,17 +752,14 @@ def test_bounds_of_settled_windows_follow_what_is_learned_later() -> None:
 
 def test_watches_tell_what_bursts_do_not() -> None:
     """Of a burst through 2000 lines that never return, all return after so long."""
-    stream = streaming()
-    sizes_bytes = np.array([1 << 20, 64 << 20, 1 << 30], np.int64)
-    curves = []
-    for watches in (0, 3, 4, 200):
-        estimator = Estimator(sizes_bytes, 64, (StatStack(),))
-        estimator.add(window(0))
-        estimator.add(stream)
-        for at in range(watches):  # 0.05 s at the rate of the burst: 5 million accesses
-            estimator.add(watch(at, hits=4))
-        curves.append(estimator.estimate().curves["lru"])
-    without, few, some, many = curves
+    watches = [watch(at, hits=4) for at in range(200)]
+    # 0.05 s at the rate of the burst: 5 million accesses.
+    sizes_bytes = [1 << 20, 64 << 20, 1 << 30]
+    estimates = [
+        told_of_sizes(sizes_bytes, [window(0), streaming(), *watches[:n]], finish=False)
+        for n in (0, 3, 4, 200)
+    ]
+    without, few, some, many = (estimate.curves["lru"] for estimate in estimates)
     assert without.low.tolist()[1:] == [0, 0]
     assert few.low.tolist() == without.low.tolist()
     assert few.high.tolist() == without.high.tolist()
@@ -802,14 +790,9 @@ def test_it_tells_how_much_the_bursts_of_phases_differ() -> None:
 def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without() -> None:
     turns = np.tile(np.concatenate([np.arange(3000) % 500, 1000 + np.arange(3000) % 8]), 20)
     seen = ReuseHistogram.from_lines(turns.astype(np.uint64))
-    bins, reuses, censored = seen.to_sparse()
     assert seen.stacks is not None
     record = msgspec.structs.replace(
-        burst(0),
-        accesses=seen.accesses,
-        bins=bins.astype("<i4").tobytes(),
-        reuses=reuses.astype("<i8").tobytes(),
-        censored=censored.astype("<i8").tobytes(),
+        counted(burst(0), seen),
         sampled_reuses=seen.stacks.reuse.astype("<u4").tobytes(),
         sampled_stacks=seen.stacks.stack.astype("<u4").tobytes(),
     )
@@ -823,9 +806,7 @@ def test_stack_distances_of_a_burst_reach_its_curve_and_old_records_do_without()
     ]
     assert np.abs(curves[0] - curves[1]).max() > 0.2
     for told_of, expected in zip((record, old), curves, strict=True):
-        estimator = estimator_of()
-        estimator.add(window(0))
-        estimator.add(told_of)
+        estimator = fed(estimator_of(), [window(0), told_of], finish=False)
         assert estimator.last_burst_ratios() == pytest.approx(expected, abs=1e-12)
 
 
@@ -846,15 +827,9 @@ def test_at_the_end_the_latest_watches_count_too() -> None:
 
 def test_watches_may_come_before_the_first_burst() -> None:
     sampled = [msgspec.structs.replace(watch(at, hits=4), is_sampled=True) for at in range(20)]
-    curves = []
     orders: list[list[EstimatorEvent]] = [[*sampled, streaming()], [streaming(), *sampled]]
-    for events in orders:
-        estimator = Estimator(np.array([1 << 20, 64 << 20], np.int64), 64, (StatStack(),))
-        estimator.add(window(0))
-        for event in events:
-            estimator.add(event)
-        estimator.finish()
-        curves.append(estimator.estimate().curves["lru"])
-    early, late = curves
+    early, late = (
+        told_of_sizes([1 << 20, 64 << 20], [window(0), *events]).curves["lru"] for events in orders
+    )
     assert early.low == pytest.approx(late.low, abs=1e-3)
     assert early.high == pytest.approx(late.high, abs=1e-3)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memsampd.phases.accuracy import AccuracyTracker
-from memsampd.phases.predictor import RunLengthMarkov
+from memsampd.phases.predictor import MAX_STATES, RunLengthMarkov
 from memsampd.phases.protocols import Predictor
 
 
@@ -77,7 +77,7 @@ def test_relearns_a_changed_habit() -> None:
 
 
 def test_falls_back_to_the_last_value() -> None:
-    predictor = RunLengthMarkov(min_support=2)
+    predictor = RunLengthMarkov()
     assert predictor.predict() is None
     predictor.observe(3)
     assert predictor.predict() == 3
@@ -87,7 +87,7 @@ def test_falls_back_to_the_last_value() -> None:
 
 
 def test_the_phase_before_decides_where_it_was_met_often_enough() -> None:
-    predictor = RunLengthMarkov(max_run=1, memory=1000)
+    predictor = RunLengthMarkov()
     for phase in [0, 1, 0, 1, 0, 2] * 50 + [0]:
         predictor.observe(phase)
     # (previous 2, phase 0): always 1; without the phase before it would be 2/3.
@@ -127,8 +127,8 @@ def test_never_predicts_a_phase_that_is_gone(make: Any, phases: Any, gone: Any, 
 
 def test_merge_carries_what_was_learned() -> None:
     """Phase 7 was 0 all along: after merging, its habits are those of 0."""
-    predictor = RunLengthMarkov(min_support=3)
-    for phase in [0, 0, 1, 0, 0, 1, 7, 7, 1, 7, 7]:
+    predictor = RunLengthMarkov()
+    for phase in [0, 0, 1, 7, 7, 1, 7, 7]:
         predictor.observe(phase)
     predictor.merge(7, 0)
     assert predictor.predict() == 1
@@ -136,10 +136,10 @@ def test_merge_carries_what_was_learned() -> None:
 
 def test_states_are_bounded_and_the_stalest_goes() -> None:
     rng = random.Random(1)
-    predictor = RunLengthMarkov(max_states=50)
-    for _ in range(3000):
-        predictor.observe(rng.randrange(40))
-    assert len(predictor._followers) <= 50
+    predictor = RunLengthMarkov()
+    for _ in range(2 * MAX_STATES):
+        predictor.observe(rng.randrange(400))
+    assert len(predictor._followers) == MAX_STATES
 
 
 def test_accuracy_counts_no_missing_prediction() -> None:
@@ -150,9 +150,3 @@ def test_accuracy_counts_no_missing_prediction() -> None:
     for predicted in (1, 1, 0, 0, 0):
         tracker.update(predicted, 1)
     assert tracker.overall == pytest.approx(0.4)
-
-
-def test_refuses_senseless_options() -> None:
-    for options in ({"max_run": 0}, {"min_support": 0}, {"memory": 1}, {"max_states": 0}):
-        with pytest.raises(ValueError, match="at least"):
-            RunLengthMarkov(**options)

@@ -11,7 +11,6 @@ from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
-from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.rates import Stretch
 from memsampd.sampler.records import BranchSamples, Counted
 
@@ -200,8 +199,8 @@ def test_groups_of_hybrids() -> None:
 def test_hybrids_whose_events_are_not_bound_to_a_cpu() -> None:
     """The timer would tick once for each kind of core."""
     kinds = CounterSet(((EVENT,) * 4, (EVENT,) * 4))
-    twice = SamplerOptions(7, 1000, 0, 4096, False, PROC, groups=kinds.groups([TASK_CLOCK]))
+    twice = SamplerOptions(7, 1000, 0, 4096, False, groups=kinds.groups([TASK_CLOCK]))
     with pytest.raises(CapabilityError, match="several kinds of cores"):
         twice.check_kinds()
-    once = SamplerOptions(7, 1000, 0, 4096, False, PROC, groups=COUNTERS.groups([TASK_CLOCK]))
+    once = SamplerOptions(7, 1000, 0, 4096, False, groups=COUNTERS.groups([TASK_CLOCK]))
     once.check_kinds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -34,8 +33,6 @@ from memsampd.exporters.protocols import Exporter
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import TargetFacts, check_target
-
-logger = logging.getLogger(__name__)
 
 EXEC_SECONDS = 0.1
 """To wait for an exec: others have their turns, and it is tried again."""

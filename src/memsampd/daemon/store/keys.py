@@ -6,7 +6,6 @@ import os
 import re
 import struct
 import time
-from pathlib import Path
 
 import msgspec
 
@@ -55,23 +54,23 @@ def arguments_class(command_line: bytes) -> bytes:
     return b"\0".join(re.sub(rb"[0-9]+", b"0", name) for name in names)
 
 
-def process_name(pid: int, proc: Path = PROC) -> str:
+def process_name(pid: int) -> str:
     """Name a process for good: pids come again, after a restart of the machine start times, too.
 
     Raises:
         OSError: there is none.
     """
     try:
-        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+        boot = (PROC / "sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         boot = ""
-    return f"{boot}/{pid}/{read_identity(pid, proc).start_ticks}"
+    return f"{boot}/{pid}/{read_identity(pid).start_ticks}"
 
 
-def has_just_begun(pid: int, proc: Path = PROC) -> bool:
+def has_just_begun(pid: int) -> bool:
     """Whether a process was started a moment ago; what it executed since does not count."""
     try:
-        started_seconds = read_identity(pid, proc).start_ticks / os.sysconf("SC_CLK_TCK")
+        started_seconds = read_identity(pid).start_ticks / os.sysconf("SC_CLK_TCK")
     except OSError:
         return False
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_seconds < _MOMENT_SECONDS
@@ -81,7 +80,6 @@ def program_key(
     pid: int,
     config: SessionConfig,
     branches: str = "timer",
-    proc: Path = PROC,
     patience_seconds: float = 0.0,
 ) -> ProgramKey | None:
     """Say which program a process runs now.
@@ -93,23 +91,22 @@ def program_key(
         pid: the process.
         config: how it is observed: bursts and branch vectors depend on that.
         branches: where branch samples come from: vectors of other sources are others.
-        proc: root of the proc file system.
         patience_seconds: how long to ask again where it cannot be told.
 
     Returns:
         None if it is gone, not ours to look at, or its program cannot be told from others.
     """
     try:
-        program = _program(pid, proc)
+        program = _program(pid)
         give_up = time.monotonic() + patience_seconds
         while program is None and time.monotonic() < give_up:
             time.sleep(0.001)
-            program = _program(pid, proc)
-        identity = read_identity(pid, proc)
-        with open(proc / str(pid) / "cmdline", "rb") as file:
+            program = _program(pid)
+        identity = read_identity(pid)
+        with open(PROC / str(pid) / "cmdline", "rb") as file:
             arguments = arguments_class(file.read(_MOST_ARGUMENT_BYTES))
-        uids = _uids((proc / str(pid) / "status").read_bytes())
-        process = process_name(pid, proc)
+        uids = _uids((PROC / str(pid) / "status").read_bytes())
+        process = process_name(pid)
     except (OSError, ValueError):
         return None
     if program is None:
@@ -138,13 +135,13 @@ def _uids(status: bytes) -> tuple[int, ...]:
     return tuple(int(word) for word in line.split()[1:])
 
 
-def _program(pid: int, proc: Path) -> bytes | None:
+def _program(pid: int) -> bytes | None:
     """Identity of the executable: the file whose program headers the kernel told it of."""
-    auxiliary = (proc / str(pid) / "auxv").read_bytes()
+    auxiliary = (PROC / str(pid) / "auxv").read_bytes()
     usable = len(auxiliary) // _AUXV_ENTRY.size * _AUXV_ENTRY.size
     told = dict(_AUXV_ENTRY.iter_unpack(auxiliary[:usable]))
-    space = read_maps(pid, proc)
+    space = read_maps(pid)
     mapping = space.find(told.get(_AT_PHDR, 0))
     if mapping is None:
         return None
-    return identity_of(pid, mapping, space, proc) or None
+    return identity_of(pid, mapping, space, PROC) or None

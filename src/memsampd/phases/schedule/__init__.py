@@ -29,7 +29,7 @@ def make_schedule(name: str, rng: random.Random, **options: Any) -> Schedule:
         name: "phase-guided", "periodic", "burst", "all" or "none".
         rng: source of chance.
         options: ``window_seconds``, ``share``, ``allowance_seconds``, ``shape`` of any schedule,
-            and those of its own (``first_gap``, ``max_gap``; ``every``; ``mean_gap``).
+            and those of ``PhaseGuided``.
 
     Raises:
         UsageError: if there is no such schedule.

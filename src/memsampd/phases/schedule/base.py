@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
 
+from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Decision
 from memsampd.phases.schedule.budget import BurstShape, CostModel, TokenBucket
 from memsampd.phases.schedule.lengths import BurstLengths
 
 
-class BudgetedSchedule:
+class BudgetedSchedule(Schedule):
     """Base of the schedules: the budget, the cost model and the random moment in the window.
 
     Args:
@@ -23,7 +23,6 @@ class BudgetedSchedule:
         shape: length of bursts and initial estimate of their cost.
     """
 
-    name = ""
     takes_bursts = True
 
     def __init__(
@@ -42,16 +41,6 @@ class BudgetedSchedule:
         self._lengths = BurstLengths(shape)
         self._bucket = TokenBucket(share, allowance_seconds)
         self._skipped = 0  # windows, since somebody asked
-
-    @property
-    def spent_seconds(self) -> float:
-        """Cost of all bursts recorded so far, CPU seconds."""
-        return self._bucket.spent_seconds
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """CPU time of the target so far."""
-        return self._bucket.elapsed_seconds
 
     @property
     def balance_seconds(self) -> float:
@@ -80,30 +69,9 @@ class BudgetedSchedule:
         """Pay for something else than a burst: it leaves less for these."""
         self._bucket.spend(cost_seconds)
 
-    def record(self, phase: int, accesses: int, cpu_seconds: float = 0.0) -> None:
-        """Note that a burst was taken in a window of this phase."""
-
-    def pace(self, bursts: float, cpu_seconds: float) -> None:
-        """Tell how many bursts may be taken while the target uses so much CPU time."""
-
-    def weigh(self, scatter: Mapping[int, float], bands: Mapping[int, float]) -> None:
-        """Tell how much the bursts of each phase differ. No matter if phases do not."""
-
     def elapse(self, cpu_seconds: float) -> None:
         """Tell how much CPU time the target has used since the last call: it feeds the budget."""
         self._bucket.elapse(cpu_seconds, self._savings_seconds())
-
-    def drift(self, phase: int) -> None:
-        """Make a phase due again: its curve has changed. No matter if phases do not."""
-
-    def hasten(self, phase: int | None) -> None:
-        """Make a phase due now: it works on other data. No matter if phases do not."""
-
-    def merge(self, gone: int, into: int) -> None:
-        """Carry over what is known of a phase that turned out to be another."""
-
-    def know(self, phase: int, windows: int, bursts: int) -> None:
-        """Take a phase for known from before the attach. No matter if phases do not."""
 
     @property
     def can_pay(self) -> bool:

@@ -16,10 +16,6 @@ class TokenBucket:
         allowance_seconds: what is there at the start, so that a session does not wait for minutes
             before its first curve. It is spent on top of the share (and shows as such in the
             overhead that is reported).
-
-    Attributes:
-        elapsed_seconds: CPU time of the target so far.
-        spent_seconds: cost of all bursts so far.
     """
 
     def __init__(self, share: float, allowance_seconds: float) -> None:
@@ -28,8 +24,6 @@ class TokenBucket:
         self._share = share
         self._capacity = allowance_seconds
         self._balance = allowance_seconds
-        self.elapsed_seconds = 0.0
-        self.spent_seconds = 0.0
 
     def elapse(self, cpu_seconds: float, most_needed_seconds: float) -> None:
         """Earn.
@@ -41,7 +35,6 @@ class TokenBucket:
         """
         if cpu_seconds < 0:
             raise ValueError("CPU time does not run backwards")
-        self.elapsed_seconds += cpu_seconds
         if self._share == float("inf"):
             return
         limit = max(self._capacity, most_needed_seconds, self._balance)
@@ -50,7 +43,6 @@ class TokenBucket:
     def spend(self, cost_seconds: float) -> None:
         """Pay for a burst, even beyond the balance."""
         self._balance -= cost_seconds
-        self.spent_seconds += cost_seconds
 
     def affords(self, cpu_seconds: float) -> float:
         """What may be spent until the target has used so much more CPU time, seconds."""
@@ -73,7 +65,6 @@ class BurstShape(msgspec.Struct, frozen=True):
         min_accesses: a shorter burst is not worth its hold.
         usual_accesses: what most bursts ask for.
         max_accesses: what a long one asks for.
-        bursts_a_long_one: one of so many bursts is a long one.
         stop_seconds: cost of a burst of no accesses.
         seconds_per_access: cost of each access.
     """
@@ -81,17 +72,17 @@ class BurstShape(msgspec.Struct, frozen=True):
     min_accesses: int = 100_000
     usual_accesses: int = 200_000
     max_accesses: int = 1_000_000
-    bursts_a_long_one: int = 8
     stop_seconds: float = 0.0005
     seconds_per_access: float = 5e-9
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_accesses <= self.usual_accesses <= self.max_accesses:
             raise ValueError("1 <= min_accesses <= usual_accesses <= max_accesses must hold")
-        if self.bursts_a_long_one < 1:
-            raise ValueError("bursts_a_long_one is at least 1")
         if self.stop_seconds < 0 or self.seconds_per_access < 0:
             raise ValueError("costs are not negative")
+
+
+_KEEP = 15 / 16  # of what earlier bursts tell, at each new one
 
 
 class CostModel:
@@ -102,12 +93,10 @@ class CostModel:
 
     Args:
         shape: lengths and the initial estimate.
-        memory_bursts: bursts that are remembered.
     """
 
-    def __init__(self, shape: BurstShape, memory_bursts: int = 16) -> None:
+    def __init__(self, shape: BurstShape) -> None:
         self._shape = shape
-        self._keep = 1 - 1 / memory_bursts
         # Sums of weight, x, x*x, y, x*y; x in units of a full burst.
         self._sums = [0.0] * 5
         self._fit()
@@ -116,7 +105,7 @@ class CostModel:
         """Take in the cost of one burst."""
         x = accesses / self._shape.max_accesses
         new = (1.0, x, x * x, cost_seconds, x * cost_seconds)
-        self._sums = [old * self._keep + one for old, one in zip(self._sums, new, strict=True)]
+        self._sums = [old * _KEEP + one for old, one in zip(self._sums, new, strict=True)]
         self._fit()
 
     def predict(self, accesses: int) -> float:

@@ -42,6 +42,7 @@ _IN_WINDOW = 0.5
 # burst, and from then on at least.
 _CHECK_GAP = 8.0
 _KNOWN_GAP = 128.0
+_AGING = math.log(2) / 600  # after so many windows one counts half in the weight of its phase
 
 
 class PhaseGuided(BudgetedSchedule):
@@ -75,7 +76,6 @@ class PhaseGuided(BudgetedSchedule):
         first_gap: mean gap at least, windows.
         max_gap: mean gap at most, windows.
         resolution: bursts that the age of a phase is divided into.
-        memory_windows: windows after which one counts half in the weight of its phase.
         rng, budget: see the base.
 
     References:
@@ -92,16 +92,14 @@ class PhaseGuided(BudgetedSchedule):
         first_gap: float = 1.0,
         max_gap: float = 256.0,
         resolution: float = 32.0,
-        memory_windows: float = 600.0,
         **budget: Any,
     ) -> None:
-        if not 0 < first_gap <= max_gap or min(memory_windows, resolution) <= 0:
-            raise ValueError("gaps ascend; memory_windows and resolution are above 0")
+        if not 0 < first_gap <= max_gap or resolution <= 0:
+            raise ValueError("gaps ascend, and resolution is above 0")
         super().__init__(rng, **budget)
         self._first_gap = first_gap
         self._max_gap = max_gap
         self._resolution = resolution
-        self._aging = math.log(2) / memory_windows
         self._phases: dict[int, _Phase] = {}
         self._needs: dict[int, float] = {}
         self._bands: Mapping[int, float] = {}
@@ -247,7 +245,7 @@ class PhaseGuided(BudgetedSchedule):
         new.seen.absorb(old.seen)
 
     def _weight(self, phase: _Phase) -> float:
-        return phase.weight * math.exp(-self._aging * (self._now - phase.weighed_at))
+        return phase.weight * math.exp(-_AGING * (self._now - phase.weighed_at))
 
     def _urgency(self, phase: _Phase) -> tuple[bool, float]:
         """Never profiled ones first, then weight times uncertainty."""

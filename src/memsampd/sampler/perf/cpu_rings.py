@@ -71,7 +71,7 @@ class PerCpuRings:
         self._opened.clear()
         self._inherited.clear()
         while True:
-            threads = list_threads(self._options.pid, self._options.proc)
+            threads = list_threads(self._options.pid)
             new = [tid for tid in threads if tid not in self._opened | self._inherited]
             if new and self._opened:
                 # Born since: by a thread that has its event already, then it inherited it and
@@ -128,7 +128,7 @@ class PerCpuRings:
                 fcntl.ioctl(sampled, _core.PERF_EVENT_IOC_SET_OUTPUT, self._rings[cpu][0])
 
     def _explained(self, error: OSError) -> MemsampdError:
-        return explain_refusal(error, f"sampling process {self._options.pid}", self._options.proc)
+        return explain_refusal(error, f"sampling process {self._options.pid}")
 
     def _new_ring(self, cpu: int) -> tuple[int, _core.PerfRing]:
         try:
@@ -204,7 +204,7 @@ class PerCpuRings:
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        threads = list_threads(self._options.pid, self._options.proc)
+        threads = list_threads(self._options.pid)
         try:
             if len(threads) != self._asked_threads:  # it takes too long to be asked each time
                 self._asked_threads = len(threads)

@@ -6,12 +6,11 @@ import math
 import random
 import threading
 import time
-from pathlib import Path
 
 from memsampd.errors import TargetError
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.process.cputime import process_cpu_ns
-from memsampd.sampler.process.identity import PROC, program_mark
+from memsampd.sampler.process.identity import program_mark
 
 _ON_SECONDS, _CYCLE_SECONDS = 0.005, 0.04  # at least
 _CYCLE_SECONDS_MOST = 2.0
@@ -35,7 +34,6 @@ class DutyCycle:
         lock: held by who uses the stream.
         most_seconds: no on-time is to be longer.
         seed: of the on-times.
-        proc: root of the proc file system.
     """
 
     def __init__(
@@ -47,10 +45,9 @@ class DutyCycle:
         *,
         most_seconds: float = math.inf,
         seed: int = 0,
-        proc: Path = PROC,
     ) -> None:
         self.share = share
-        self._pid, self._proc = pid, proc
+        self._pid = pid
         self._stream, self._lock = stream, lock
         self._most_seconds = most_seconds
         self._rng = random.Random(seed)
@@ -86,7 +83,7 @@ class DutyCycle:
                 self._stream.resume()
 
     def _run(self) -> None:
-        mark = program_mark(self._pid, self._proc)
+        mark = program_mark(self._pid)
         with self._lock:
             self._stream.suspend()  # what was sampled before is of no on-time
         self._ended.wait(self._rng.random() * _ON_SECONDS / self.share)
@@ -94,11 +91,11 @@ class DutyCycle:
             before_seconds, began_seconds = time.thread_time(), time.monotonic()
             with self._lock:
                 self._stream.resume()
-                if mark not in (None, program_mark(self._pid, self._proc) or mark):
+                if mark not in (None, program_mark(self._pid) or mark):
                     self._execs.append(began_seconds)
             on_seconds, cycle_seconds = self._times()
             self._ended.wait(on_seconds)
-            mark = program_mark(self._pid, self._proc) or mark
+            mark = program_mark(self._pid) or mark
             with self._lock:
                 self._pause()
             lasted = time.monotonic() - began_seconds

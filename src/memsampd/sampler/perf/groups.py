@@ -7,7 +7,6 @@ import math
 import os
 import resource
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
@@ -40,7 +39,6 @@ class SamplerOptions(msgspec.Struct, frozen=True):
         wakeup_bytes: bytes in a ring that wake a waiting reader.
         ring_bytes: size of a ring, at most; a power of two of pages.
         follow_forks: sample child processes too.
-        proc: root of the proc file system.
         most_files: descriptors that may be opened for this target; None: what the process may.
         groups: events on each thread.
         fields: what is in a sample besides the instruction, the thread and the time: SAMPLE_
@@ -53,7 +51,6 @@ class SamplerOptions(msgspec.Struct, frozen=True):
     wakeup_bytes: int
     ring_bytes: int
     follow_forks: bool
-    proc: Path
     most_files: int | None = None
     groups: tuple[EventGroup, ...] = (EventGroup(),)
     fields: int = _core.SAMPLE_REGISTERS

@@ -37,7 +37,7 @@ def open_rings(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
 
 
 def _open_layout(options: SamplerOptions, cpus: Sequence[int]) -> Rings:
-    threads = len(list_threads(options.pid, options.proc))
+    threads = len(list_threads(options.pid))
     few = threads * options.files_of_a_thread
     wanted = (few + 1) * len(cpus)  # each ring belongs to one more
     why = (

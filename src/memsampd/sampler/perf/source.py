@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import abstractmethod
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
@@ -22,7 +20,7 @@ from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import Drained, TaskEvent
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.perf.switches import shortened
-from memsampd.sampler.process.identity import PROC
+from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
 # The kernel throttles above kernel.perf_event_max_sample_rate, 100 kHz by default, and rounds
@@ -36,7 +34,7 @@ _MOST_SAMPLES = 200  # of a thread while it is sampled without a pause
 _PAUSE_SECONDS = 0.01  # of who waits for samples of a target that is sampled now and then
 
 
-class StreamedBranches(Closing):
+class StreamedBranches(Closing, BranchSource):
     """What branch sources by a stream of samples have in common.
 
     Args:
@@ -50,7 +48,6 @@ class StreamedBranches(Closing):
         not_thinned: why it cannot sample for a part of the time only; empty if it can.
     """
 
-    name: str
     not_thinned = "a PMU's events are sampled"
 
     def __init__(
@@ -107,10 +104,6 @@ class StreamedBranches(Closing):
         """
         if share < 1:
             raise CapabilityError("sampling for a part of the time", self.not_thinned)
-
-    @abstractmethod
-    def read(self, timeout_seconds: float) -> BranchSamples:
-        """Wait for samples, at most so long, and return all that have come, in order of time."""
 
     def latest(self, count: int) -> BranchSamples:
         """Return so many of the latest samples that are to be read, to be read all the same.
@@ -185,7 +178,7 @@ def wakeup_bytes(period_seconds: float, record_bytes: int, ring_bytes: int) -> i
 
 
 class TaskClockSource(StreamedBranches):
-    """A :class:`~memsampd.sampler.protocols.BranchSource` by PERF_COUNT_SW_TASK_CLOCK.
+    """Branch samples by PERF_COUNT_SW_TASK_CLOCK.
 
     Each thread is sampled every ``period_seconds`` of its CPU time; the ticks that find it in the
     kernel give no sample, so a sample stands for one period of user CPU time. Threads born later
@@ -198,7 +191,6 @@ class TaskClockSource(StreamedBranches):
         follow_forks: sample processes that it starts, too.
         ring_bytes: size of each ring buffer (one a CPU), a power of two of pages; smaller rings
             are used where the limit of locked memory asks for it.
-        proc: root of the proc file system.
         cpus: CPUs to sample on; None: all that are online.
         most_files: descriptors that may be opened; None: what the process may.
         counters: counted beside it, and read at each sample.
@@ -223,7 +215,6 @@ class TaskClockSource(StreamedBranches):
         period_seconds: float = PERIODS_SECONDS[0],
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
-        proc: Path = PROC,
         cpus: Sequence[int] | None = None,
         most_files: int | None = None,
         counters: CounterSet = NO_COUNTERS,
@@ -242,7 +233,6 @@ class TaskClockSource(StreamedBranches):
             wakeup_bytes=wakeup_bytes(period_seconds, record_bytes, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
-            proc=proc,
             most_files=most_files,
             groups=counters.groups([TASK_CLOCK]),
             fields=_core.SAMPLE_REGISTERS | counters.fields,
@@ -292,7 +282,6 @@ class TaskClockSource(StreamedBranches):
                 self._lock,
                 most_seconds=_MOST_SAMPLES * self.period_seconds,
                 seed=self._seed,
-                proc=self._options.proc,
             )
 
     def _change_period(self, period_seconds: float) -> None:

@@ -38,7 +38,6 @@ class SampleStream(Closing):
         self._events: list[TaskEvent] = []
         self._ended = Ended()
         self._looked_at = 0  # samples that are to be read
-        self._proc = options.proc
         self._process: ProcessHandle | None = None
         self._is_suspended = self._is_gone = False
         self._rings = open_rings(options, online_cpus() if cpus is None else cpus)
@@ -134,7 +133,7 @@ class SampleStream(Closing):
         self._is_suspended = True
         if self._process is None:
             try:
-                self._process = ProcessHandle(self._pid, self._proc)
+                self._process = ProcessHandle(self._pid)
             except TargetError:
                 self._is_gone = True
             except CapabilityError:  # it is tried again at the next pause

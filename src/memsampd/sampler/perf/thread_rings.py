@@ -58,7 +58,7 @@ class PerThreadRings:
     def _find_threads(self) -> None:
         options = self._options
         while True:
-            threads = list_threads(options.pid, options.proc)
+            threads = list_threads(options.pid)
             new = chosen = [tid for tid in threads if tid not in self._threads]
             if options.most_files is not None:
                 room = options.most_files // options.files_of_a_thread - len(self._threads)
@@ -76,7 +76,7 @@ class PerThreadRings:
         except OSError as error:
             if error.errno == errno.ESRCH:
                 return False
-            raise explain_refusal(error, f"sampling process {options.pid}", options.proc) from error
+            raise explain_refusal(error, f"sampling process {options.pid}") from error
         try:
             first = groups[0][0]
             self._threads[tid] = groups, map_ring(first, options)

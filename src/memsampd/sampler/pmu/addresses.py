@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -16,7 +15,6 @@ from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.pmu.periods import RandomPeriods
-from memsampd.sampler.process.identity import PROC
 
 _RING_BYTES = 128 << 10
 _LOADS, _STORES, _PREFETCHES = 0x02, 0x04, 0x08  # PERF_MEM_OP_ of a sample's data source
@@ -100,7 +98,6 @@ class AccessSampler(Closing):
         events: loads and stores, or what holds both, as they were found to work
             (:func:`memsampd.sampler.pmu.trial.try_sampled`).
         period: mean number of events between two samples.
-        proc: root of the proc file system.
         most_files: descriptors that may be opened; None: what the process may.
         seed: of the periods.
 
@@ -120,7 +117,6 @@ class AccessSampler(Closing):
         events: Sequence[HardwareEvent],
         period: int,
         *,
-        proc: Path = PROC,
         most_files: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -133,22 +129,11 @@ class AccessSampler(Closing):
             wakeup_bytes=_RING_BYTES // 4,
             ring_bytes=_RING_BYTES,
             follow_forks=False,
-            proc=proc,
             most_files=most_files,
             groups=tuple(EventGroup(event) for event in events),
             fields=sample_fields(events),
         )
         self._stream = SampleStream(options)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        return self._stream.notes
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last ``read`` found no thread left to sample (or it is closed)."""
-        return self._stream.ended
 
     def read(self, timeout_seconds: float) -> SampledAccesses:
         """Wait for samples, at most so long, and return all that have come, in order of time."""

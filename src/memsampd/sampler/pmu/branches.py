@@ -6,7 +6,6 @@ import math
 import random
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -23,7 +22,6 @@ from memsampd.sampler.perf.source import (
     wakeup_bytes,
 )
 from memsampd.sampler.pmu.periods import MOST_OFF, PeriodJudge, RandomPeriods
-from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.records import BranchSamples
 
 _USUAL_EVENTS_PER_SECOND = 3e8  # branches or micro-ops; what it really is shows soon
@@ -48,7 +46,6 @@ class PmuBranchSource(StreamedBranches):
         counters: read at each sample; none beside events of IBS.
         follow_forks: sample processes that it starts, too.
         ring_bytes: size of each ring buffer (one a CPU), a power of two of pages.
-        proc: root of the proc file system.
         most_files: descriptors that may be opened; None: what the process may.
         seed: of the periods.
 
@@ -72,7 +69,6 @@ class PmuBranchSource(StreamedBranches):
         counters: CounterSet = NO_COUNTERS,
         follow_forks: bool = False,
         ring_bytes: int = RING_BYTES,
-        proc: Path = PROC,
         most_files: int | None = None,
         seed: int = 0,
     ) -> None:
@@ -87,7 +83,6 @@ class PmuBranchSource(StreamedBranches):
             wakeup_bytes=wakeup_bytes(period_seconds, COUNTED_RECORD_BYTES, ring_bytes),
             ring_bytes=ring_bytes,
             follow_forks=follow_forks,
-            proc=proc,
             most_files=most_files,
             groups=counters.groups(events),
             fields=_core.SAMPLE_COUNTS | _core.SAMPLE_REGISTERS,
@@ -98,11 +93,6 @@ class PmuBranchSource(StreamedBranches):
     def ring_samples(self) -> int:
         """As many as fit if they come as often as is put up with."""
         return int(super().ring_samples / MOST_OFF)
-
-    @property
-    def mean_period(self) -> int:
-        """Events between two samples, at present."""
-        return self._periods.mean
 
     def read(self, timeout_seconds: float) -> BranchSamples:
         """Wait for samples, at most so long, and return all that have come, in order of time."""

@@ -95,14 +95,13 @@ def _why_not(trials: Sequence[Trial], plan: EventPlan) -> str:
     return "; ".join(str(trial.refusal) for trial in trials if trial.refusal is not None)
 
 
-def try_pmu(cpu: Cpu, sys_root: Path = Path("/sys")) -> PmuTrials:
+def try_pmu(cpu: Cpu) -> PmuTrials:
     """Try this machine's events on the calling thread, a few milliseconds each.
 
     Args:
         cpu: the processor.
-        sys_root: where sysfs is.
     """
-    return try_plan(plan_events(cpu, read_pmus(sys_root), os.uname().release))
+    return try_plan(plan_events(cpu, read_pmus(Path("/sys")), os.uname().release))
 
 
 def try_plan(plan: EventPlan, rounds: int | None = None) -> PmuTrials:

@@ -109,17 +109,17 @@ def read_stat(pid: int, proc: Path = PROC) -> ProcessStat:
         return parse_stat(valid_text(file.read()))
 
 
-def is_there(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
+def is_there(pid: int, start_ticks: int) -> bool:
     """Whether a process is there, be it a zombie, or that cannot be told now."""
     try:
-        return read_stat(pid, proc).start_ticks == start_ticks
+        return read_stat(pid).start_ticks == start_ticks
     except GONE:
         return False
     except OSError:
         return True
 
 
-def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
+def program_mark(pid: int) -> tuple[str, ...] | None:
     """What an exec changes for good: where the code and the stack of a process begin, and the like.
 
     Returns:
@@ -127,7 +127,7 @@ def program_mark(pid: int, proc: Path = PROC) -> tuple[str, ...] | None:
         the midst of an exec.
     """
     try:
-        mark = read_stat(pid, proc).program
+        mark = read_stat(pid).program
     except OSError:
         return None
     return None if mark[0] == "0" else mark  # it has no memory any more, or not yet
@@ -202,19 +202,17 @@ class ProcessHandle(Closing):
 
     Args:
         pid: the process.
-        proc: root of the proc file system.
 
     Raises:
         TargetError: no such process.
         CapabilityError: that cannot be told now.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
-        self._proc = proc
+    def __init__(self, pid: int) -> None:
         self._pidfd: int | None = None
         try:
             self._pidfd = os.pidfd_open(pid)
-            self.identity = read_identity(pid, proc)
+            self.identity = read_identity(pid)
         except OSError as error:
             self.close()
             # EINVAL: a thread of another process has the number by now.

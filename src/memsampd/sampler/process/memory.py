@@ -84,11 +84,10 @@ class MappedFiles:
 
     Args:
         pid: the process.
-        proc: root of the proc file system.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
-        self._pid, self._proc = pid, proc
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._space: AddressSpace | None = None
         self._mapped_seconds = -_MAPPED_SECONDS
 
@@ -103,7 +102,7 @@ class MappedFiles:
         if self._space is None:
             self._mapped_seconds = time.monotonic()
             try:
-                self._space = read_maps(self._pid, self._proc)
+                self._space = read_maps(self._pid)
             except OSError:
                 self._space = AddressSpace(())
         return self._space
@@ -114,7 +113,7 @@ class MappedFiles:
         if area is None or not area.inode or "w" in area.perms:
             return b""
         try:
-            file = open_within(f"{self._proc}/{self._pid}/root", area.path, area.inode)
+            file = open_within(f"{PROC}/{self._pid}/root", area.path, area.inode)
         except OSError:
             return b""
         try:

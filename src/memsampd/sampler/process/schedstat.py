@@ -9,6 +9,7 @@ import msgspec
 
 from memsampd.sampler.process.identity import PROC
 
+_MOST = 4  # threads that are asked about: it takes 15 us each
 _REMEMBERED = 256  # threads: those that were asked about longest ago are forgotten
 
 
@@ -46,12 +47,11 @@ class ThreadTimes:
 
     Args:
         pid: the process.
-        most: of so many threads at most; asking takes 15 us each.
         proc: root of the proc file system.
     """
 
-    def __init__(self, pid: int, most: int = 4, proc: Path = PROC) -> None:
-        self._tasks, self._most = proc / str(pid) / "task", most
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self._tasks = proc / str(pid) / "task"
         self._ran_ns: dict[int, int] = {}
 
     def since(self, tids: Iterable[int]) -> dict[int, float]:
@@ -66,9 +66,9 @@ class ThreadTimes:
         """
         told: dict[int, float] = {}
         order = sorted(tids, key=lambda tid: tid not in self._ran_ns)
-        for tid in order[self._most :]:
+        for tid in order[_MOST:]:
             self._ran_ns.pop(tid, None)
-        for tid in order[: self._most]:
+        for tid in order[:_MOST]:
             now = read_scheduled(tid, self._tasks)
             before = self._ran_ns.pop(tid, None)
             if now is not None:

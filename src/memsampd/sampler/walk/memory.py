@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import AddressSpace
@@ -26,13 +25,12 @@ class RunningMemory:
 
     Args:
         pid: the process.
-        proc: root of the proc file system.
     """
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
-        self._folder = proc / str(pid)
+    def __init__(self, pid: int) -> None:
+        self._folder = PROC / str(pid)
         self._files: tuple[int, int] | None = None
-        self._mapped = MappedFiles(pid, proc)
+        self._mapped = MappedFiles(pid)
 
     def begin(self) -> None:
         """Look again: after an exec the memory is another one."""

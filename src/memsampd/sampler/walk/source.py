@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -139,12 +139,6 @@ class WalkSource:
             code_times=np.fromiter(walked.code_times.values(), np.uint64),
             repeats=walked.repeats,
         )
-
-    def stream(self, request: BurstRequest, consume: Callable[[AccessChunk], None]) -> Burst:
-        """The same, handing the rows over."""
-        burst = self.capture(request)
-        consume(self._rows)
-        return _without_rows(burst)
 
     def count_lines(
         self, request: BurstRequest, line_bytes: int, counter: _core.ReuseCounter
