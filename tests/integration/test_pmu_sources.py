@@ -267,7 +267,7 @@ def test_addresses_of_accesses() -> None:
         assert (np.diff(times) >= 0).all()
         assert sum(part.invalid for part in parts) == 0
         os.kill(child.pid, signal.SIGKILL)
-        until(lambda: sampler.read(0.1) is not None and sampler.ended)
+        until(lambda: sampler.read(0.1) is not None and sampler._stream.ended)
     assert descriptors() == before
 
 

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import BurstRecord, EstimatorEvent, MergeRecord, WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, Totals
 from memsampd.exporters.recording import HeaderRecord, Recording, RecordingWriter
@@ -145,6 +146,11 @@ def header(command: str = "sqlite3") -> HeaderRecord:
 def curve_of(phase: int) -> MissRatioCurve:
     histogram = ReuseHistogram.from_lines(stream(phase, 4000, 0))
     return StatStack().curve(SurvivalFunction.from_histogram(histogram), SIZES_BYTES)
+
+
+def nothing_known(sizes_bytes: NDArray[np.int64]) -> Estimate:
+    """What is known before the first window."""
+    return Estimator(sizes_bytes, 64).estimate()
 
 
 def make_snapshot(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.models.records import MissRatioCurve
-from memsampd.sampler.rates import UNKNOWN_RATE, AccessRate
+from memsampd.sampler.rates import AccessRate
 
 
 class PhaseEstimate(msgspec.Struct, frozen=True):
@@ -88,11 +88,6 @@ class Estimate(msgspec.Struct, frozen=True):
     rate_known_share: float
     totals: Totals
     sizes_bytes: NDArray[np.int64]
-
-    @classmethod
-    def empty(cls, sizes_bytes: NDArray[np.int64]) -> Estimate:
-        """Return what is known before the first window."""
-        return cls(0, 0.0, 0.0, (), {}, UNKNOWN_RATE, 0.0, Totals(0.0, {}), sizes_bytes)
 
 
 class WindowEstimate(msgspec.Struct, frozen=True):

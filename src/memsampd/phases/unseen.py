@@ -43,15 +43,11 @@ class Sought(msgspec.Struct, frozen=True):
     Attributes:
         tid: the thread that ran it lately.
         ips: places that it passed, at most four.
-        bins: their bins in branch vectors.
-        share: of the latest samples, those in code that no burst has seen.
         patience_seconds: for how long it is to be waited for.
     """
 
     tid: int
     ips: tuple[int, ...]
-    bins: tuple[int, ...]
-    share: float
     patience_seconds: float
 
 
@@ -139,8 +135,7 @@ class UnseenCode:
         is_wanted = np.zeros(len(is_seen), np.bool_)
         is_wanted[self._recurring(unseen)] = True
         wanted = is_wanted[ran]
-        share = float(np.mean(wanted))
-        if share < _WORTH_SEEKING:
+        if np.mean(wanted) < _WORTH_SEEKING:
             return None
         tid = Counter(tids[wanted].tolist()).most_common(1)[0][0]
         wanted &= tids == tid
@@ -151,7 +146,7 @@ class UnseenCode:
             self._tries[bin] += 1
             self._rest_until[bin] = window + (_FIRST_PAUSE << min(self._tries[bin], 16) - 1)
         self._sought = tuple(bins)
-        return Sought(tid, tuple(ips), self._sought, share, self._patience_seconds(bins))
+        return Sought(tid, tuple(ips), self._patience_seconds(bins))
 
     def _spare(self, bins: Iterable[int]) -> None:
         """Take it back that some code was sought in vain."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from invented import make_snapshot
+from invented import make_snapshot, nothing_known
 from msgspec.structs import replace
 
 from memsampd.cli.status import (
@@ -25,7 +25,6 @@ from memsampd.cli.status import (
     waiting_line,
     wrapped,
 )
-from memsampd.estimate.records import Estimate
 from memsampd.exporters.curves import CurvePoint
 from memsampd.exporters.event_schema import event_schema
 from memsampd.exporters.snapshot import Snapshot
@@ -197,7 +196,7 @@ def test_json_has_an_object_a_window() -> None:
 
 def test_json_is_as_its_schema_says_before_and_after_the_first_curve() -> None:
     validator = jsonschema.Draft202012Validator(event_schema())
-    bare = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), phase=None)
+    bare = replace(STATE, estimate=nothing_known(STATE.estimate.sizes_bytes), phase=None)
     for state in (STATE, bare):
         stream = io.StringIO()
         JsonStatus(stream).window(window(0), phase(1), lambda told=state, **_: told)
@@ -207,7 +206,7 @@ def test_json_is_as_its_schema_says_before_and_after_the_first_curve() -> None:
 
 
 def test_what_the_first_curve_waits_for_is_told() -> None:
-    nothing = Estimate.empty(STATE.estimate.sizes_bytes)
+    nothing = nothing_known(STATE.estimate.sizes_bytes)
     asleep = replace(STATE, estimate=nothing, samples=0)
     begun = replace(asleep, samples=20)
     seen = replace(begun, estimate=replace(nothing, windows=3))
@@ -229,7 +228,7 @@ def test_a_terminal_shows_that_it_works_until_there_is_a_curve(
     stream = io.StringIO()
     stream.fileno = lambda: -1  # type: ignore[method-assign]
     live = LiveStatus(stream)
-    waiting = replace(STATE, estimate=Estimate.empty(STATE.estimate.sizes_bytes), samples=0)
+    waiting = replace(STATE, estimate=nothing_known(STATE.estimate.sizes_bytes), samples=0)
     for state in (waiting, waiting, STATE):
         now += 1
         live.turn(lambda told=state, **_: told)

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from invented import CACHES, OVERHEAD, SIZES_BYTES, make_node_status, make_snapshot
+from invented import CACHES, OVERHEAD, SIZES_BYTES, make_node_status, make_snapshot, nothing_known
 from msgspec.structs import replace
 
-from memsampd.estimate.records import Estimate
 from memsampd.exporters.documents import (
     Document,
     curves_document,
@@ -29,7 +28,7 @@ EVERY = (target_document, phases_document, curves_document, window_document)
 
 def unlike_any() -> Snapshot:
     """Before the first window."""
-    return replace(make_snapshot(1), estimate=Estimate.empty(SIZES_BYTES), phase=None)
+    return replace(make_snapshot(1), estimate=nothing_known(SIZES_BYTES), phase=None)
 
 
 @pytest.mark.parametrize("make", EVERY)

@@ -38,7 +38,7 @@ def refusal(pid: int | str, **options: object) -> TargetError:
 
 def test_a_process_of_ours(sleeper: subprocess.Popen[str]) -> None:
     facts = check_target(str(sleeper.pid))
-    assert facts.identity.pid == facts.status.pid == sleeper.pid
+    assert facts.identity.pid == facts.status.tgid == sleeper.pid
     assert facts.identity.executable.endswith("sleep") or "coreutils" in facts.identity.executable
     assert facts.notes == ()
 
@@ -218,7 +218,7 @@ def test_a_name_is_text_and_never_more_than_a_name(tmp_path: Path, name: bytes) 
         facts = check_target(child.pid)
     assert facts.identity.command == name.decode(errors="replace")
     assert facts.identity.executable.encode().endswith("/\ufffd".encode())
-    assert (facts.status.pid, facts.status.uid) == (child.pid, os.geteuid())
+    assert (facts.status.tgid, facts.status.uid) == (child.pid, os.geteuid())
 
 
 def test_a_machine_without_a_tracer(tmp_path: Path) -> None:

@@ -135,16 +135,6 @@ class AccessSampler(Closing):
         )
         self._stream = SampleStream(options)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is not as it should be, a sentence each."""
-        return self._stream.notes
-
-    @property
-    def ended(self) -> bool:
-        """Whether the last ``read`` found no thread left to sample (or it is closed)."""
-        return self._stream.ended
-
     def read(self, timeout_seconds: float) -> SampledAccesses:
         """Wait for samples, at most so long, and return all that have come, in order of time."""
         found = self._stream.read(timeout_seconds)

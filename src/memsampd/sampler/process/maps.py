@@ -88,22 +88,6 @@ class AddressSpace:
         index = bisect.bisect_left(self._starts, mapping.start)
         return self.mappings[max(index - count, 0) : index + count + 1]
 
-    def beyond(self, other: AddressSpace) -> tuple[tuple[int, int], ...]:
-        """What is mapped here and not there: (start, end) in order of address."""
-        found = []
-        for mapping in self.mappings:
-            at = mapping.start
-            first = max(bisect.bisect_right(other._starts, at) - 1, 0)
-            for theirs in other.mappings[first:]:
-                if theirs.start >= mapping.end or at >= mapping.end:
-                    break
-                if theirs.start > at:
-                    found.append((at, theirs.start))
-                at = max(at, theirs.end)
-            if at < mapping.end:
-                found.append((at, mapping.end))
-        return tuple(found)
-
 
 def read_maps(pid: int, proc: Path = PROC) -> AddressSpace:
     """Read the areas of a process.

@@ -17,26 +17,18 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     A field that this kernel does not show is 0.
 
     Attributes:
-        pid: process or thread id.
         tgid: process that the thread belongs to.
-        parent_pid: process that it is a child of.
         tracer_pid: id of the thread that traces it; 0 if none does.
         uid: effective user id.
         seccomp_mode: 0 none, 1 strict, 2 filter.
-        threads: number of threads.
-        rss_bytes: resident memory.
         huge_bytes: memory in pages of hugetlbfs, which resident memory does not hold.
         cap_effective: effective capabilities, a bit each.
     """
 
-    pid: int
     tgid: int
-    parent_pid: int
     tracer_pid: int
     uid: int
     seccomp_mode: int
-    threads: int
-    rss_bytes: int
     huge_bytes: int
     cap_effective: int
 
@@ -53,14 +45,10 @@ def parse_status(text: str) -> ProcessStatus:
         return int(values[index], base) if len(values) > index else 0
 
     return ProcessStatus(
-        pid=number("Pid"),
         tgid=number("Tgid"),
-        parent_pid=number("PPid"),
         tracer_pid=number("TracerPid"),
         uid=number("Uid", 1),
         seccomp_mode=number("Seccomp"),
-        threads=number("Threads"),
-        rss_bytes=number("VmRSS") * 1024,
         huge_bytes=number("HugetlbPages") * 1024,
         cap_effective=number("CapEff", base=16),
     )
