@@ -132,9 +132,10 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--branches",
-        choices=("auto", "timer", "pmu"),
+        choices=("auto", "timer", "ticks", "pmu"),
         default="auto",
-        help="where branch samples come from (default: the PMU if it passes its trial)",
+        help="where branch samples come from (default: the PMU, else the kernel's ticks, if they "
+        "pass their trial; else a timer)",
     )
     parser.add_argument(
         "--clock",

@@ -16,6 +16,7 @@ from memsampd.phases.branchmap import BranchMap, BranchMaps
 from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.ended import Ended
 from memsampd.sampler.perf.source import StreamedBranches, TaskClockSource
+from memsampd.sampler.perf.ticks import Ticks, TickSource
 from memsampd.sampler.pmu.choice import Choice, PmuTrials
 from memsampd.sampler.process.code_names import CodeNames
 from memsampd.sampler.process.memory import CodeReader
@@ -105,12 +106,23 @@ def chosen_branches(
     pid: int,
     config: SessionConfig,
     trials: PmuTrials,
+    ticks: Ticks,
     choice: Choice,
     period_seconds: float,
     ring_bytes: int,
     most_files: int | None,
 ) -> StreamedBranches:
     """The branch source that was chosen, with counters if they are the clock."""
+    if choice.branches == "ticks":
+        return TickSource(
+            pid,
+            ticks,
+            period_seconds=period_seconds,
+            follow_forks=config.follow_forks,
+            ring_bytes=ring_bytes,
+            most_files=most_files,
+            seed=config.seed + 4,
+        )
     counters = trials.counter_set if choice.clock == "counters" else NO_COUNTERS
     if choice.branches == "timer":
         return TaskClockSource(

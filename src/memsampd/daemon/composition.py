@@ -24,9 +24,10 @@ from memsampd.daemon.session_parts import BurstTaker, SessionParts
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.phases.branchmap import BranchMaps
-from memsampd.sampler.perf.costs import SwitchCost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter
+from memsampd.sampler.perf.ticks import SAMPLE_SECONDS, TickSource
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -75,7 +76,8 @@ def compose(
     started_seconds = time.monotonic()
     maps = named_branches(target.pid)
     target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
-    choice = choose(around.pmu, config.branches, config.clock)
+    period_seconds = config.sampling_period_seconds(around.sampling_cost)
+    choice = choose(around.pmu, config.branches, config.clock, around.ticks, period_seconds)
     source = _branches(target.pid, config, around, choice, ring_bytes, most_files)
     stack.enter_context(closing(source))
     account = stack.enter_context(closing(around.process_cpu.open()))
@@ -122,11 +124,13 @@ def _branches(
     most_files: int | None,
 ) -> StreamedBranches:
     """Samples of the process, of the kind that was chosen."""
-    if around.pmu.every:
+    if around.pmu.every or choice.branches == "ticks":
         logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
     period_seconds = config.sampling_period_seconds(around.sampling_cost)
     logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)
-    return chosen_branches(pid, config, around.pmu, choice, period_seconds, ring_bytes, most_files)
+    return chosen_branches(
+        pid, config, around.pmu, around.ticks, choice, period_seconds, ring_bytes, most_files
+    )
 
 
 def _watchpoints(around: Surroundings, choice: Choice, most_files: int | None) -> Watchpoints:
@@ -149,7 +153,10 @@ def _sampling(
     """Charges samples, and has them taken for a part of the time where switches are many."""
     cost = around.sampling_cost
     measure: Callable[[float], SwitchCost] | None = around.switch_cost
-    if source.name != TaskClockSource.name:  # what a PMU's events take at switches is not known
+    if source.name == TickSource.name:  # no timer is started and stopped at switches
+        open_seconds = cost.switch.open_seconds
+        cost, measure = SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds)), None
+    elif source.name != TaskClockSource.name:  # what a PMU's take at switches is not known
         cost, measure = msgspec.structs.replace(cost, switch=SwitchCost()), None
 
     def thinned() -> None:

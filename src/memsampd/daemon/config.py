@@ -38,7 +38,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
         random_replacement: estimate curves of random replacement, too.
         line_bytes: size of a cache line.
         seed: of every random choice.
-        branches: where branch samples come from: "timer", "pmu" or "auto".
+        branches: where branch samples come from: "timer", "ticks", "pmu" or "auto".
         clock: what accesses are timed by: "registers", "counters" or "auto".
         accesses: where accesses come from: "bursts", for which the target is held; "watchpoints",
             for which nothing is stopped; or "auto".

@@ -18,6 +18,7 @@ from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import MemoryPeak, known_peak
 from memsampd.models.sizes import default_sizes, with_caches
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCostMeter
+from memsampd.sampler.perf.ticks import NO_TICKS, Ticks, try_ticks
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, try_pmu
 
@@ -35,6 +36,7 @@ class Surroundings(msgspec.Struct, frozen=True):
         cache_seconds: what an access to its caches takes ("L3"), as far as that was measured.
         memory_peak: what memory gives at most; None if it was not measured.
         pmu: what came of trying the PMU's events.
+        ticks: what came of trying the kernel's ticks.
         replica_trial: knows whether replicas can be made.
         watching_cost: tells what a data breakpoint does to a thread: measured once.
     """
@@ -45,6 +47,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     cache_seconds: Mapping[str, float] = msgspec.field(default_factory=dict)
     memory_peak: MemoryPeak | None = None
     pmu: PmuTrials = NO_PMU
+    ticks: Ticks = NO_TICKS
     replica_trial: ReplicaTrial = msgspec.field(default_factory=ReplicaTrial)
     switch_cost: SwitchCostMeter = msgspec.field(default_factory=SwitchCostMeter)
     watching_cost: Callable[[], WatchingCost] = msgspec.field(
@@ -62,6 +65,7 @@ class Surroundings(msgspec.Struct, frozen=True):
             measure_cache_seconds(machine.cache_sizes_bytes()),
             _memory_peak(machine),
             try_pmu(machine.cpu),
+            try_ticks(),
         )
 
     def curve_sizes(self) -> NDArray[np.int64]:

@@ -143,6 +143,15 @@ def check_task_clock(evidence: Evidence) -> list[Finding]:
     ]
 
 
+def check_ticks(evidence: Evidence) -> list[Finding]:
+    """The kernel's ticks. Nothing needs them."""
+    ticks, name = evidence.trials.ticks, "ticks"
+    if ticks.event is None:
+        return [Finding(name, State.LIMITED, ticks.why_not, "none is needed: a timer is used")]
+    detail = f"one in {1e3 * ticks.seconds:g} ms on each CPU, sampled at a few us each"
+    return [Finding(name, State.OK, detail)]
+
+
 def check_breakpoint(evidence: Evidence) -> list[Finding]:
     """Hardware breakpoints."""
     return [
@@ -296,6 +305,7 @@ CHECKS: tuple[Callable[[Evidence], list[Finding]], ...] = (
     check_ptrace,
     check_replica,
     check_task_clock,
+    check_ticks,
     check_breakpoint,
     check_walk,
     check_pmu,

@@ -20,6 +20,7 @@ from memsampd.sampler.perf.probes import (
     probe_task_clock,
 )
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.ticks import TRACEFS, TickSource, try_ticks
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose, try_plan
@@ -75,6 +76,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             probe_walk(child.pid),
             SamplingCost.measure(),
             WatchingCost.measure(),
+            try_ticks(root / TRACEFS.relative_to("/")),
         )
     own = read_status(os.getpid(), root / "proc")
     return Evidence(root, platform.release(), machine, own, pmus, trials)
@@ -92,9 +94,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Judge the evidence."""
     findings = tuple(finding for check in CHECKS for finding in check(evidence))
     needed = [*check_architecture(evidence), *check_replica(evidence)]
-    choice = choose(evidence.trials.pmu)
+    cost = evidence.trials.sampling_cost
+    choice = choose(
+        evidence.trials.pmu, ticks=evidence.trials.ticks, period_seconds=cost.period_seconds
+    )
     if choice.branches == "pmu":
         branches: str | None = PmuBranchSource.name
+    elif choice.branches == "ticks":
+        branches = TickSource.name
     else:
         branches = BRANCH_SOURCE if evidence.trials.task_clock.works else None
     trials = evidence.trials

@@ -11,6 +11,7 @@ from memsampd.machines.pmu import Pmu
 from memsampd.machines.privileges import decode_capabilities
 from memsampd.sampler.perf.costs import SamplingCost
 from memsampd.sampler.perf.probes import ProbeResult
+from memsampd.sampler.perf.ticks import NO_TICKS, Ticks
 from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials
 from memsampd.sampler.process.status import ProcessStatus
@@ -54,6 +55,7 @@ class Trials:
         walk: whether accesses can be had without a stop, and what was found.
         sampling_cost: what branch samples take.
         watching_cost: what breakpoints on data take beside hits.
+        ticks: whether the kernel's ticks can be sampled.
     """
 
     ptrace: OSError | None
@@ -64,6 +66,7 @@ class Trials:
     walk: tuple[bool, str] = (False, "not tried")
     sampling_cost: SamplingCost = field(default_factory=SamplingCost)
     watching_cost: WatchingCost = field(default_factory=WatchingCost)
+    ticks: Ticks = NO_TICKS
 
 
 @dataclass(frozen=True, slots=True)

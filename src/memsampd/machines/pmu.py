@@ -79,6 +79,7 @@ class HardwareEvent(msgspec.Struct, frozen=True):
         is_ibs: it samples operations (AMD): their registers are in the raw part of a sample, and no
             counters are read along with it.
         bp_type: of a breakpoint event, which stands in for others in tests.
+        filter: of a tracepoint: which of its events count.
     """
 
     name: str
@@ -92,6 +93,7 @@ class HardwareEvent(msgspec.Struct, frozen=True):
     cpus: frozenset[int] = frozenset()
     is_ibs: bool = False
     bp_type: int = 0
+    filter: str = ""
 
 
 class EventPlan(msgspec.Struct, frozen=True):

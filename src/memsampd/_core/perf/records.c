@@ -12,12 +12,16 @@ enum {
 #define SAMPLED_AT_WILL                                                                 \
     ((uint64_t)(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_ADDR | PERF_SAMPLE_ID |            \
                 PERF_SAMPLE_STREAM_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD |          \
-                PERF_SAMPLE_READ | PERF_SAMPLE_RAW | PERF_SAMPLE_REGS_USER |            \
-                PERF_SAMPLE_WEIGHT_TYPE | PERF_SAMPLE_DATA_SRC))
+                PERF_SAMPLE_READ | PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_RAW |            \
+                PERF_SAMPLE_REGS_USER | PERF_SAMPLE_WEIGHT_TYPE | PERF_SAMPLE_DATA_SRC))
 
 /* Registers of AMD's instruction-based sampling of operations in a raw record, after its first word
  * (of capabilities): IbsOpCtl, IbsOpRip, IbsOpData, IbsOpData2, IbsOpData3. */
 enum { IBS_OP_DATA = 2, IBS_OP_DATA3 = 4, IBS_REGISTERS = 5 };
+
+/* The function of a timer that has expired, in the raw record of its tracepoint (its format says so, and
+ * sampler/perf/ticks.py looks). */
+enum { EXPIRED_FUNCTION_BYTE = 24, IP_AMONG_REGISTERS = 8 };
 
 /* A sample as Python sees it; SAMPLE_DTYPE in sampler/perf/rings.py is its twin. What was not asked
  * for, or is not there, is 0. */
@@ -27,8 +31,8 @@ typedef struct {
     uint32_t pid;
     uint32_t tid;
     uint64_t event; /* whose sample it is; the same for all threads that inherited it */
-    uint64_t address;
-    uint64_t data_source;
+    uint64_t address; /* of a sample with a chain: where the kernel was entered */
+    uint64_t data_source; /* of one with a chain and a raw record: the function of a timer */
     uint64_t enabled_ns;
     uint64_t running_ns;
     uint64_t counts[RECORDS_COUNTS];
@@ -41,6 +45,39 @@ uint64_t
 records_sample_type(uint64_t asked)
 {
     return asked | SAMPLED_ALWAYS | PERF_SAMPLE_IDENTIFIER;
+}
+
+uint64_t
+records_registers(uint64_t sample_type)
+{
+    uint64_t ip = sample_type & PERF_SAMPLE_CALLCHAIN ? UINT64_C(1) << IP_AMONG_REGISTERS : 0;
+    return sample_type & PERF_SAMPLE_REGS_USER ? SAMPLED_REGISTERS | ip : 0;
+}
+
+/* Whom the kernel called, innermost first: only where it was entered is kept. */
+static int
+take_chain(Rest *rest, Sample *to)
+{
+    uint64_t frames;
+    if (take(rest, &frames, sizeof frames) < 0 || frames > rest->left / sizeof frames)
+        return -1;
+    if (frames == 0)
+        return 0;
+    return take(rest, NULL, (size_t)(frames - 1) * sizeof frames) < 0
+               ? -1
+               : take(rest, &to->address, sizeof to->address);
+}
+
+static int
+take_expired(Rest *rest, Sample *to)
+{
+    uint32_t bytes;
+    if (take(rest, &bytes, sizeof bytes) < 0 || bytes > rest->left)
+        return -1;
+    Rest raw = {rest->at, bytes};
+    if (take(&raw, NULL, EXPIRED_FUNCTION_BYTE) == 0)
+        take(&raw, &to->data_source, sizeof to->data_source);
+    return take(rest, NULL, bytes);
 }
 
 static int
@@ -71,14 +108,19 @@ take_raw(Rest *rest, Sample *to)
 }
 
 static int
-take_registers(Rest *rest, Sample *to)
+take_registers(Rest *rest, uint64_t sample_type, Sample *to)
 {
     uint64_t abi; /* no registers follow where it is PERF_SAMPLE_REGS_ABI_NONE */
+    const size_t before = sample_type & PERF_SAMPLE_CALLCHAIN ? IP_AMONG_REGISTERS : REGISTERS;
     if (take(rest, &abi, sizeof abi) < 0)
         return -1;
     if (abi == PERF_SAMPLE_REGS_ABI_NONE)
         return 0;
-    if (take(rest, to->registers, sizeof to->registers) < 0)
+    if (take(rest, to->registers, before * sizeof *to->registers) < 0)
+        return -1;
+    if (before < REGISTERS &&
+        (take(rest, &to->ip, sizeof to->ip) < 0 ||
+         take(rest, to->registers + before, (REGISTERS - before) * sizeof *to->registers) < 0))
         return -1;
     if (abi != PERF_SAMPLE_REGS_ABI_64)
         memset(to->registers, 0, sizeof to->registers);
@@ -104,9 +146,12 @@ take_sample(Rest *rest, uint64_t sample_type, Sample *to)
             return -1;
     if (sample_type & PERF_SAMPLE_READ && take_counts(rest, to) < 0)
         return -1;
-    if (sample_type & PERF_SAMPLE_RAW && take_raw(rest, to) < 0)
+    const int has_chain = (sample_type & PERF_SAMPLE_CALLCHAIN) != 0;
+    if (has_chain && take_chain(rest, to) < 0)
         return -1;
-    if (sample_type & PERF_SAMPLE_REGS_USER && take_registers(rest, to) < 0)
+    if (sample_type & PERF_SAMPLE_RAW && (has_chain ? take_expired : take_raw)(rest, to) < 0)
+        return -1;
+    if (sample_type & PERF_SAMPLE_REGS_USER && take_registers(rest, sample_type, to) < 0)
         return -1;
     if (sample_type & PERF_SAMPLE_WEIGHT_TYPE && take(rest, NULL, sizeof(uint64_t)) < 0)
         return -1;
@@ -166,10 +211,12 @@ typedef struct {
 } Found;
 
 /* Whether the kernel, or whoever is below it or a guest's, was at work: what was asked for is user code of
- * the process itself. */
+ * the process itself. Samples with a chain are of the kernel's code: it tells where that was entered from. */
 static int
-is_elsewhere(const struct perf_event_header *header)
+is_elsewhere(const struct perf_event_header *header, uint64_t sample_type)
 {
+    if (sample_type & PERF_SAMPLE_CALLCHAIN)
+        return 0;
     unsigned mode = header->misc & PERF_RECORD_MISC_CPUMODE_MASK;
     return mode == PERF_RECORD_MISC_KERNEL || mode == PERF_RECORD_MISC_HYPERVISOR ||
            mode == PERF_RECORD_MISC_GUEST_KERNEL || mode == PERF_RECORD_MISC_GUEST_USER;
@@ -185,7 +232,7 @@ take_record(const struct perf_event_header *header, Rest rest, uint64_t sample_t
         Sample sample = {0};
         if (take_sample(&rest, sample_type, &sample) < 0)
             found->lost++;
-        else if (!is_elsewhere(header))
+        else if (!is_elsewhere(header, sample_type))
             memcpy(PyByteArray_AsString(found->samples) + found->taken++ * sizeof sample, &sample,
                    sizeof sample);
         return 0;

@@ -8,6 +8,10 @@
 #define SAMPLED_REGISTERS UINT64_C(0xff00ff)
 #define REGISTERS 16 /* of these: what one sample tells is a row of so many words */
 
+/* A sample of the kernel's own code has the instruction that it was entered from among the registers,
+ * and whom the kernel called for it: so far outwards, the entry included, if it is not deeper. */
+enum { CHAIN_FRAMES = 16 };
+
 enum { RECORDS_COUNTS = 5 }; /* of a group: the event that samples, and its members */
 
 #define RECORDS_READ_FORMAT \
@@ -15,6 +19,9 @@ enum { RECORDS_COUNTS = 5 }; /* of a group: the event that samples, and its memb
 
 /* What the kernel is asked for: these fields of a sample, and those that each one has. */
 uint64_t records_sample_type(uint64_t asked);
+
+/* Registers that such a sample has. */
+uint64_t records_registers(uint64_t sample_type);
 
 /* What is between two positions of a ring, for Python: perf.c tells the form. NULL with an exception
  * set, ValueError for fields that cannot be read. */

@@ -90,7 +90,7 @@ def program_key(
     Args:
         pid: the process.
         config: how it is observed: bursts and branch vectors depend on that.
-        branches: where branch samples come from: vectors of other sources are others.
+        branches: where branch samples come from: vectors of a PMU are others.
         patience_seconds: how long to ask again where it cannot be told.
 
     Returns:
@@ -119,7 +119,7 @@ def program_key(
         config.window_seconds,
         config.period_seconds,
         config.follow_forks,
-        branches,
+        "timer" if branches == "ticks" else branches,
     )
     import hashlib  # loads a library of ciphers: where something is kept only
 

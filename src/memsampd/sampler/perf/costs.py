@@ -21,7 +21,7 @@ _TURNS = 10_000  # some 0.2 ms
 # What an interrupt runs is in no cache of the core if so much was read since the last one.
 _COLD_PERIOD_NS = 500_000
 _COLD_AREA_BYTES = 8 << 20
-_COLD_INTERRUPTS, _COLD_MOST_SECONDS = 15, 0.05
+_COLD_INTERRUPTS, _COLD_MOST_SECONDS = 11, 0.05
 
 # Longer, and the tick of the CPU may be due before it: nothing has to be programmed then. Shorter,
 # and interrupts come in between.
@@ -96,12 +96,12 @@ class SamplingCost(msgspec.Struct, frozen=True):
 
     @classmethod
     def measure(cls) -> SamplingCost:
-        """Measure it on this thread (some 24 ms of CPU time)."""
+        """Measure it on this thread (some 21 ms of CPU time)."""
         return cls._of_interrupts(measure_switch_cost())
 
     @classmethod
     def measure_interrupts(cls) -> SamplingCost:
-        """Measure interrupts alone (some 15 ms); switches take what is usual."""
+        """Measure interrupts alone (some 11 ms); switches take what is usual."""
         return cls._of_interrupts(USUAL_SWITCH_COST)
 
     @classmethod
@@ -137,7 +137,7 @@ def measure_cold_interrupt_seconds(quick_seconds: float) -> float:
     """What one takes that finds nothing of its code and data in the core's caches any more.
 
     A thread reads memory, 8 MiB again and again, and looks at the clock. For how long an interrupt
-    keeps it from that is seen directly, in the median of fifteen (some 10 ms in all): turns with
+    keeps it from that is seen directly, in the median of eleven (some 8 ms in all): turns with
     and without them would have to last for seconds. What the thread has to load again afterwards
     is not in it.
 

@@ -112,7 +112,7 @@ class SamplerOptions(msgspec.Struct, frozen=True):
         waits: bool = False,
     ) -> int:
         is_sampled = leader < 0
-        return _core.perf_open_sampler(
+        fd = _core.perf_open_sampler(
             tid,
             cpu,
             self.period if is_sampled else 0,
@@ -127,8 +127,17 @@ class SamplerOptions(msgspec.Struct, frozen=True):
             sample_type=self.fields,
             group=leader,
             exclude_kernel=event.excludes_kernel,
-            disabled=waits,
+            disabled=waits or bool(event.filter),
         )
+        if event.filter:
+            try:
+                fcntl.ioctl(fd, _core.PERF_EVENT_IOC_SET_FILTER, event.filter.encode() + b"\0")
+                if not waits:
+                    fcntl.ioctl(fd, _core.PERF_EVENT_IOC_ENABLE, 0)
+            except OSError:
+                os.close(fd)
+                raise
+        return fd
 
     def open_idle(self, tid: int, cpu: int) -> int:
         """Open an event that counts nothing, for its ring.

@@ -1,4 +1,4 @@
-"""Which sources a machine's PMU has, by trials, and which of them are used."""
+"""Which sources a machine has, by trials of its PMU and its ticks, and which are used."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ import msgspec
 from memsampd.errors import CapabilityError
 from memsampd.machines.machine import Cpu
 from memsampd.machines.pmu import EventPlan, HardwareEvent, plan_events, read_pmus
+from memsampd.sampler.perf.costs import PERIODS_SECONDS
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet
+from memsampd.sampler.perf.ticks import NO_TICKS, Ticks
 
 if TYPE_CHECKING:
     from memsampd.sampler.pmu.trial import Role, Trial
 
-BranchChoice = Literal["auto", "timer", "pmu"]
+BranchChoice = Literal["auto", "timer", "ticks", "pmu"]
+BranchKind = Literal["timer", "ticks", "pmu"]
 ClockChoice = Literal["auto", "registers", "counters"]
 
+# From the period that is wanted: further off, and ticks are used only where they are asked for.
+_PERIOD_OFF_MOST = 1.25
 _COUNTED: tuple[Role, ...] = ("loads", "stores", "instructions", "cycles")
 
 
@@ -158,7 +163,7 @@ class Choice(msgspec.Struct, frozen=True):
         why: for people, a sentence each.
     """
 
-    branches: Literal["timer", "pmu"]
+    branches: BranchKind
     clock: Literal["registers", "counters"]
     why: tuple[str, ...] = ()
 
@@ -169,23 +174,37 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(
-    trials: PmuTrials, branches: BranchChoice = "auto", clock: ClockChoice = "auto"
+    trials: PmuTrials,
+    branches: BranchChoice = "auto",
+    clock: ClockChoice = "auto",
+    ticks: Ticks = NO_TICKS,
+    period_seconds: float = PERIODS_SECONDS[0],
 ) -> Choice:
-    """Choose sources: what the user wants, else what the PMU has if it is exact.
+    """Choose sources: what the user wants, else what the PMU has if it is exact, else ticks.
+
+    Args:
+        trials: what the PMU has.
+        branches: where branch samples are to come from.
+        clock: what accesses are to be timed by.
+        ticks: what came of trying them.
+        period_seconds: CPU time between samples that is wanted.
 
     Raises:
         CapabilityError: what the user wants is not to be had here; why.
     """
     chosen_clock, why_clock = _choose_clock(trials, clock)
     chosen_branches, why_branches = _choose_branches(trials, branches, chosen_clock)
+    if chosen_branches == "timer" and branches != "timer":
+        chosen_branches, why = _choose_ticks(ticks, branches, chosen_clock, period_seconds)
+        why_branches = why if branches == "ticks" else f"{why_branches}; {why}"
     return Choice(chosen_branches, chosen_clock, tuple(dict.fromkeys((why_branches, why_clock))))
 
 
 def _choose_branches(
     trials: PmuTrials, branches: BranchChoice, clock: str
-) -> tuple[Literal["timer", "pmu"], str]:
-    if branches == "timer":
-        return "timer", "the timer is wanted"
+) -> tuple[BranchKind, str]:
+    if branches in ("timer", "ticks"):
+        return "timer", f"the {branches} is wanted"
     why = trials.no_branches
     if not why and clock == "counters" and any(event.is_ibs for event in trials.branch_events):
         why = "samples of AMD's IBS carry no counters: choose the timer, or --clock registers"
@@ -194,6 +213,25 @@ def _choose_branches(
     if not why and branches == "auto" and clock == "registers":
         why = "the clock by registers was measured with the timer"
     return ("timer", why) if why else ("pmu", "the PMU's branches passed their trial")
+
+
+def _choose_ticks(
+    ticks: Ticks, branches: BranchChoice, clock: str, period_seconds: float
+) -> tuple[BranchKind, str]:
+    """Ticks in place of a timer of our own, which costs more."""
+    why = ticks.why_not
+    if not why and clock == "counters":
+        why = "counters are not read at ticks: choose the timer, or --clock registers"
+    if why and branches == "ticks":
+        raise CapabilityError(f"--branches ticks: {why}", "leave it out: the timer is used then")
+    if not why and branches == "auto":
+        off = ticks.every(period_seconds) * ticks.seconds / period_seconds
+        if not 1 / _PERIOD_OFF_MOST < off < _PERIOD_OFF_MOST:
+            why = (
+                f"ticks come every {1e3 * ticks.seconds:g} ms, "
+                f"samples are to come every {1e3 * period_seconds:.2g}"
+            )
+    return ("timer", why) if why else ("ticks", "ticks passed their trial")
 
 
 def _choose_clock(

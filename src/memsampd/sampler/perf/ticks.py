@@ -1,0 +1,294 @@
+"""Branch samples by the ticks that the kernel interrupts each CPU with anyway.
+
+A timer of our own costs an interrupt for each sample, and more at each switch between threads; in
+virtual machines that is dear. The tick is there in any case. A tracepoint tells of it, with the
+registers of the thread that it interrupted. Who may use tracepoints (root, CAP_PERFMON) can have
+samples for next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from memsampd import _core
+from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.machines.pmu import HardwareEvent
+from memsampd.sampler.perf.counts import NO_COUNTERS
+from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
+from memsampd.sampler.perf.refusal import explain_refusal
+from memsampd.sampler.perf.rings import SAMPLE_DTYPE
+from memsampd.sampler.perf.source import (
+    RING_BYTES,
+    StreamedBranches,
+    branch_samples,
+    wakeup_bytes,
+)
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.records import BranchSamples
+
+TRACEFS = Path("/sys/kernel/tracing")
+SAMPLE_SECONDS = 3e-6
+"""What a sample takes: 0.4 us where all is in the caches (docs/sampling.md), and so some us."""
+_CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
+_TRACEPOINT = "events/timer/hrtimer_expire_entry"
+# Where the core looks for the function of the timer (_core/perf/records.c).
+_FUNCTION_FIELD = re.compile(r"void \* function;\s*offset:24;\s*size:8;")
+_RECORD_BYTES = 320  # of one sample in the ring, about
+_TRIAL_RING_BYTES = 64 << 10
+_TRIAL_FIELDS = _core.SAMPLE_CHAIN | _core.SAMPLE_RAW | _core.SAMPLE_REGISTERS
+_TRIAL_TICKS, _TRIAL_TICKS_MOST = 4, 16  # worth of CPU time of this thread
+_TRIAL_LEAST = 3  # that must have come, and be alike
+_TRIAL_REGULAR, _TRIAL_OFF_MOST = 0.75, 0.1  # so many of them, so close to a multiple of a tick
+_TRIAL_MOST_SECONDS = 0.5
+_PURE_TURNS = 10_000  # of a loop in user mode, some 0.2 ms, from one look at the clock to the next
+# Of the ticks that the target's CPU time stands for: fewer or more, and it runs in step with them.
+_IN_STEP = 1.6
+_JUDGED_TICKS = 250
+
+
+class Ticks(msgspec.Struct, frozen=True):
+    """What came of trying them.
+
+    Attributes:
+        event: the tracepoint, with a filter for the tick; None: it cannot be had.
+        entry: address from which the kernel was entered, if it was from user mode.
+        seconds: from one tick to the next.
+        why_not: why they cannot be had, and what to do.
+    """
+
+    event: HardwareEvent | None = None
+    entry: int = 0
+    seconds: float = 0.0
+    why_not: str = ""
+
+    def every(self, period_seconds: float) -> int:
+        """Every how many ticks a sample is to be taken, to come near a period."""
+        return max(round(period_seconds / self.seconds), 1)
+
+
+NO_TICKS = Ticks(why_not="ticks were not tried")
+
+
+def tick_seconds() -> float:
+    """Time from one tick to the next, as this kernel was built."""
+    return time.clock_getres(_CLOCK_MONOTONIC_COARSE)
+
+
+def tracepoint_id(root: Path = TRACEFS) -> int:
+    """The number of the tracepoint of timers that expire.
+
+    Args:
+        root: where tracefs is.
+
+    Raises:
+        CapabilityError: there is none, or it may not be read.
+    """
+    folder = root / _TRACEPOINT
+    try:
+        number, form = (folder / "id").read_text(), (folder / "format").read_text()
+    except OSError as error:
+        raise CapabilityError(
+            f"{folder}: {os.strerror(error.errno or 0)}",
+            "be root, with tracefs mounted there (mount -t tracefs none /sys/kernel/tracing)",
+        ) from error
+    if not _FUNCTION_FIELD.search(form):
+        raise CapabilityError(
+            f"{folder}/format has another form", "nothing: it is another kernel's"
+        )
+    return int(number)
+
+
+def try_ticks(root: Path = TRACEFS) -> Ticks:
+    """Find out how ticks look here, on this thread: some 16 ms of CPU time.
+
+    Args:
+        root: where tracefs is.
+    """
+    try:
+        number = tracepoint_id(root)
+        event = _open_timers(number)
+    except MemsampdError as error:
+        return Ticks(why_not=str(error))
+    try:
+        ring = _core.PerfRing(event, _TRIAL_RING_BYTES, _TRIAL_FIELDS)
+    except OSError as error:
+        os.close(event)
+        return Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
+    try:
+        return _found_ticks(ring, number)
+    finally:
+        ring.close()
+        os.close(event)
+
+
+def _open_timers(number: int) -> int:
+    """Have all timers that interrupt this thread, with their functions.
+
+    Raises:
+        MemsampdError: the kernel refuses.
+    """
+    try:
+        return _core.perf_open_sampler(
+            threading.get_native_id(),
+            -1,
+            1,
+            _TRIAL_RING_BYTES // 2,
+            _core.INHERIT_NOTHING,
+            type=_core.PERF_TYPE_TRACEPOINT,
+            config=number,
+            sample_type=_TRIAL_FIELDS,
+            exclude_kernel=False,
+        )
+    except OSError as error:
+        raise explain_refusal(error, "the tracepoint of timers") from error
+
+
+def _found_ticks(ring: _core.PerfRing, number: int) -> Ticks:
+    """Be in user mode until some ticks have come: from where these enter the kernel, that is it."""
+    seconds = tick_seconds()
+    give_up_seconds = time.monotonic() + _TRIAL_MOST_SECONDS
+    start_seconds = time.thread_time()
+    found = np.empty(0, SAMPLE_DTYPE)
+    for ticks in range(_TRIAL_TICKS, _TRIAL_TICKS_MOST):
+        while time.thread_time() - start_seconds < ticks * seconds:
+            for _ in range(_PURE_TURNS):
+                pass
+        found = np.concatenate([found, np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)])
+        judged = _judged(found, number, seconds)
+        if judged.event is not None or time.monotonic() > give_up_seconds:
+            break
+    return judged
+
+
+def _judged(samples: NDArray[np.void], number: int, seconds: float) -> Ticks:
+    """Which of the timers that expired is the tick, if one is: it comes at regular times.
+
+    Args:
+        samples: of SAMPLE_DTYPE, with chains and raw records: of a thread in user mode, mostly.
+        number: of the tracepoint.
+        seconds: from one tick to the next.
+    """
+    pairs = Counter(zip(samples["data_source"].tolist(), samples["address"].tolist(), strict=True))
+    for (function, entry), count in pairs.most_common():
+        is_it = (samples["data_source"] == function) & (samples["address"] == entry)
+        if count < _TRIAL_LEAST or not (function and entry):
+            break
+        ticks = (samples["time_ns"][is_it] - samples["time_ns"][is_it][0]) * 1e-9 / seconds
+        if (np.abs(ticks - np.round(ticks)) < _TRIAL_OFF_MOST).mean() < _TRIAL_REGULAR:
+            continue
+        event = HardwareEvent(
+            "ticks",
+            _core.PERF_TYPE_TRACEPOINT,
+            number,
+            excludes_kernel=False,
+            filter=f"function=={function:#x}",
+        )
+        return Ticks(event, entry, seconds)
+    return Ticks(why_not=f"none of {len(samples)} timers that interrupted a thread was the tick")
+
+
+class TickSource(StreamedBranches):
+    """A :class:`~memsampd.sampler.protocols.BranchSource` by ticks that come anyway.
+
+    A sample is taken at every tick, or every so many, that interrupts a thread in user mode. Where
+    a tick finds it in the kernel it was entered from elsewhere, and there is no sample. A program
+    that runs in step with ticks is seen too often, or not at all: that is noticed, and told.
+
+    Args:
+        pid: the process to sample.
+        ticks: how they look here.
+        period_seconds: CPU time that a sample stands for, about: a multiple of a tick is used.
+        follow_forks: sample processes that it starts, too.
+        ring_bytes: size of each ring buffer (one a CPU), a power of two of pages.
+        most_files: descriptors that may be opened; None: what the process may.
+        seed: of the choice among threads where not all can be sampled.
+
+    Attributes:
+        name: "kernel-ticks".
+
+    Raises:
+        TargetError: the process is gone or not ours.
+        CapabilityError: perf events are refused; with the cause and what to do.
+    """
+
+    name = "kernel-ticks"
+    not_thinned = "ticks come anyway"
+
+    def __init__(
+        self,
+        pid: int,
+        ticks: Ticks,
+        *,
+        period_seconds: float,
+        follow_forks: bool = False,
+        ring_bytes: int = RING_BYTES,
+        most_files: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        assert ticks.event is not None
+        every = ticks.every(period_seconds)
+        period_seconds = every * ticks.seconds
+        self._pid, self._entry = pid, ticks.entry
+        self._judges = not follow_forks
+        self._ticks, self._judged_cpu_seconds = 0, process_cpu_ns(pid) * 1e-9
+        options = SamplerOptions(
+            pid=pid,
+            period=every,
+            wakeup_bytes=wakeup_bytes(period_seconds, _RECORD_BYTES, ring_bytes),
+            ring_bytes=ring_bytes,
+            follow_forks=follow_forks,
+            most_files=most_files,
+            groups=(EventGroup(ticks.event),),
+            fields=_core.SAMPLE_CHAIN | _core.SAMPLE_REGISTERS,
+            seed=seed,
+        )
+        super().__init__(period_seconds, NO_COUNTERS, options, _RECORD_BYTES)
+
+    def read(self, timeout_seconds: float) -> BranchSamples:
+        """Wait for samples, at most so long, and return all that have come, in order of time."""
+        found = self._found(timeout_seconds)
+        if self._judges and not self.ended:
+            self._judge(len(found.samples) + found.lost)
+        return self._told(replace(found, samples=self._of_user_code(found.samples)))
+
+    def latest(self, count: int) -> BranchSamples:
+        """Return so many of the latest samples that are to be read, to be read all the same.
+
+        Fewer where some of them were not of user code; none where fewer have come since the last
+        look or read, or an exec among them.
+        """
+        latest = self._of_user_code(self._stream.latest(count))
+        return branch_samples(latest, self.period_seconds)
+
+    def _of_user_code(self, samples: NDArray[np.void]) -> NDArray[np.void]:
+        chosen: NDArray[np.void] = samples[samples["address"] == self._entry]
+        return chosen
+
+    def _judge(self, ticks: int) -> None:
+        """Compare what ticks stand for with the CPU time of the process, now and then."""
+        self._ticks += ticks
+        try:
+            cpu_seconds = process_cpu_ns(self._pid) * 1e-9
+        except OSError:  # it has just ended
+            return
+        expected = (cpu_seconds - self._judged_cpu_seconds) / self.period_seconds
+        if max(expected, self._ticks) < _JUDGED_TICKS:
+            return
+        part = self._ticks / expected if expected > 0 else float("inf")
+        self._notes = ()
+        if not 1 / _IN_STEP < part < _IN_STEP:
+            self._notes = (
+                f"it runs in step with the kernel's ticks: these stand for {part:.2g} times its "
+                "CPU time (--branches timer samples it by a timer of its own)",
+            )
+        self._ticks, self._judged_cpu_seconds = 0, cpu_seconds
