@@ -18,8 +18,11 @@ from memsampd.sampler.replica.source import ReplicaSource
 ACCESSES = 20_000  # of a burst
 
 # "races": one thread counts, the other makes calls with what it reads of the count, which is not
-# what its replica reads. "queue": two threads hand numbers on. "sleeps": the other thread sleeps.
+# what its replica reads. "queue": two threads hand numbers on. "asks": the other thread sleeps
+# until it is woken, stores the number of the round where the first one has read before, and sleeps
+# again. "sleeps": the other thread sleeps.
 PROGRAM = r"""
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -63,15 +66,51 @@ static void gives(void)
         pthread_mutex_unlock(&mutex);
     }
 }
+static uint32_t asked, answered;
+static volatile uint64_t answer[512] __attribute__((aligned(4096))); /* a page of its own */
+static char table[1024] __attribute__((aligned(4096)));
+static void await(uint32_t *word, uint32_t before)
+{
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == before)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, before, NULL);
+}
+static void step(uint32_t *word)
+{
+    __atomic_add_fetch(word, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1);
+}
+static void *answers(void *unused)
+{
+    for (uint32_t round = 0;; round++) {
+        await(&asked, round);
+        answer[0] = (round + 1) % 1024;
+        step(&answered);
+    }
+    return unused;
+}
+static void asks(void)
+{
+    for (uint32_t round = 0;; round++) {
+        char seen;
+        work(300);
+        step(&asked);
+        await(&answered, round);
+        const char *at = &table[answer[0]];
+        __asm__ volatile(".globl use_ip\nuse_ip: mov (%1), %0" : "=r"(seen) : "r"(at));
+    }
+}
 static void *sleeps(void *unused) { for (;;) pause(); return unused; }
 int main(int argc, char **argv)
 {
     pthread_t thread;
     what = argv[argc - 1];
     int is_race = strcmp(what, "races") == 0, is_queue = strcmp(what, "queue") == 0;
-    pthread_create(&thread, NULL, is_race ? counts : is_queue ? takes : sleeps, NULL);
+    int is_asking = strcmp(what, "asks") == 0;
+    pthread_create(&thread, NULL,
+                   is_race ? counts : is_queue ? takes : is_asking ? answers : sleeps, NULL);
     puts("ready");
     fflush(stdout);
+    if (is_asking) asks();
     if (is_queue) gives();
     for (;;) {
         work(500);
@@ -127,6 +166,19 @@ def test_with_another_thread_that_runs_a_burst_is_plausible_only(
 def test_threads_that_sleep_are_no_company(program: tuple[Path, int]) -> None:
     for _, burst in zip(range(3), bursts(program[0], "sleeps"), strict=False):
         assert not burst.is_plausible
+
+
+def test_a_thread_that_a_call_wakes_is_company(program: tuple[Path, int]) -> None:
+    """It sleeps at the begin, and mostly at the end, and has written what is read meanwhile."""
+    use_ip, table = address_of(program[0], "use_ip"), address_of(program[0], "table")
+    seen = 0
+    for burst in bursts(program[0], "asks"):
+        found = (burst.address[burst.ip == use_ip] - np.uint64(table)).astype(np.int64)
+        if len(found) > 1:  # the other thread has answered in between
+            assert burst.is_plausible
+            seen += int(np.count_nonzero(np.diff(found) % 1024 == 1))
+        if seen >= 50:
+            break
 
 
 def test_each_thread_can_be_observed(program: tuple[Path, int]) -> None:
