@@ -3,6 +3,7 @@
 #include "beyond.h"
 #include "burst_cpus.h"
 #include "chain.h"
+#include "stops.h"
 #include "stored_memory.h"
 #include "supplying.h"
 #include "trace_buffer.h"
@@ -187,8 +188,12 @@ take_held(struct burst *b)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
-    if (goes_on) {
+    if (goes_on || r->end == RUN_HOLD || r->end == RUN_DEADLINE) {
         unhurry(b);
+        go_aside(b); /* nobody waits now while it is stepped on */
+        runner_settle(r);
+    }
+    if (goes_on) {
         if (!is_checked && blocks_check_code(&r->blocks, false, INFINITY) != CODE_CHECKED)
             runner_end(r, RUN_NO_MEMORY, 0);
         else
