@@ -255,7 +255,6 @@ class Replica:
         patience_seconds: float = 0.0,
         chain_seconds: float = 0.0,
         dry_seconds: float = 0.0,
-        has_company: bool = False,
         describe: Callable[[], None] | None = None,
         beyond_seconds: float = 0.0,
         arrival_leader: int = -1,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tracees import address_of, compile_c, running
 
@@ -22,6 +23,9 @@ CASES = re.findall(
 )
 EVENTS = 99  # has the program look for events of its own userfaultfd
 ENOUGH = 20_000
+ENOUGH_FOR_ALL = 200_000  # pages that are accessed once
+PAGES_MOST, READ_AT_ONCE = 32_768, 512  # in a burst, and more by the last miss
+OTHER_PAGES = 1000  # of code and stack, and read ahead in vain
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,28 @@ def test_what_cannot_go_on_ends_cleanly(case: str, both: tuple[Target, HeldRepli
         run = replica.translated(ENOUGH)
     assert target.used(run) == [1]
     assert run.end in ("fault", "unsupported", "unreadable")
+
+
+def test_pages_of_which_there_are_too_many_end_a_burst(
+    program: tuple[Path, int], both: tuple[Target, HeldReplica]
+) -> None:
+    """As many as may be in one burst; and fewer, where the table has many of earlier ones."""
+    target, replica = both
+    step_ip = address_of(program[0], "step_ip")
+
+    def stepped_through(case: str, end: str) -> int:
+        with target.going(replica, case):
+            run = replica.translated(ENOUGH_FOR_ALL)
+        assert run.end == end
+        pages = run.rows.address[run.rows.ip == step_ip] // 4096
+        assert (np.diff(pages) == 1).all()
+        return len(pages)
+
+    alone = stepped_through("all_of_vast", "full")
+    assert PAGES_MOST - OTHER_PAGES < alone < PAGES_MOST + READ_AT_ONCE
+    stepped_through("readable_loads", "syscall")  # now those are old, and half are forgotten
+    assert stepped_through("half_of_vast", "syscall") == 20_000
+    assert 0 < stepped_through("all_of_vast", "full") < alone - OTHER_PAGES
 
 
 def test_memory_with_a_manager_of_its_own_is_left_to_it(

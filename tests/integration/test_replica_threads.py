@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running, sleeps
+from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running, sleeps, tries
 
+from memsampd.errors import CaptureError
 from memsampd.sampler.process.status import read_threads
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
@@ -18,12 +19,17 @@ from memsampd.sampler.replica.source import ReplicaSource
 ACCESSES = 20_000  # of a burst
 
 # "races": one thread counts, the other makes calls with what it reads of the count, which is not
-# what its replica reads. "queue": two threads hand numbers on. "sleeps": the other thread sleeps.
+# what its replica reads. "queue": two threads hand numbers on. "asks": the other thread sleeps
+# until it is woken, stores the number of the round where the first one has read before, and sleeps
+# again. "grows": one thread counts, the other stores to a page of its stack below all before, round
+# by round. "sleeps": the other thread sleeps.
 PROGRAM = r"""
+#include <linux/futex.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 static volatile uint64_t count __attribute__((aligned(4096))), sink[64];
@@ -63,15 +69,66 @@ static void gives(void)
         pthread_mutex_unlock(&mutex);
     }
 }
+static uint32_t asked, answered;
+static volatile uint64_t answer[512] __attribute__((aligned(4096))); /* a page of its own */
+static char table[1024] __attribute__((aligned(4096)));
+static void await(uint32_t *word, uint32_t before)
+{
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == before)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, before, NULL);
+}
+static void step(uint32_t *word)
+{
+    __atomic_add_fetch(word, 1, __ATOMIC_RELEASE);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1);
+}
+static void *answers(void *unused)
+{
+    for (uint32_t round = 0;; round++) {
+        await(&asked, round);
+        answer[0] = (round + 1) % 1024;
+        step(&answered);
+    }
+    return unused;
+}
+static void asks(void)
+{
+    for (uint32_t round = 0;; round++) {
+        char seen;
+        work(300);
+        step(&asked);
+        await(&answered, round);
+        const char *at = &table[answer[0]];
+        __asm__ volatile(".globl use_ip\nuse_ip: mov (%1), %0" : "=r"(seen) : "r"(at));
+    }
+}
+static void grows(void)
+{
+    char *const top = (char *)((uintptr_t)__builtin_frame_address(0) & -4096ul) - (64 << 12);
+    for (long depth = 0; depth < 260000; depth++) {
+        char *at = top - (depth << 12);
+        work(30000);
+        __asm__ volatile(".globl grow_ip\ngrow_ip: movb $1, (%0)" : : "r"(at) : "memory");
+        if (depth % 1024 == 1023) madvise(at + 4096, 1023 << 12, MADV_DONTNEED);
+    }
+}
 static void *sleeps(void *unused) { for (;;) pause(); return unused; }
 int main(int argc, char **argv)
 {
     pthread_t thread;
     what = argv[argc - 1];
     int is_race = strcmp(what, "races") == 0, is_queue = strcmp(what, "queue") == 0;
-    pthread_create(&thread, NULL, is_race ? counts : is_queue ? takes : sleeps, NULL);
+    int is_asking = strcmp(what, "asks") == 0, is_growing = strcmp(what, "grows") == 0;
+    pthread_create(&thread, NULL,
+                   is_race || is_growing ? counts : is_queue ? takes
+                   : is_asking ? answers : sleeps, NULL);
     puts("ready");
     fflush(stdout);
+    if (is_asking) asks();
+    if (is_growing) {
+        grows();
+        return 0;
+    }
     if (is_queue) gives();
     for (;;) {
         work(500);
@@ -127,6 +184,46 @@ def test_with_another_thread_that_runs_a_burst_is_plausible_only(
 def test_threads_that_sleep_are_no_company(program: tuple[Path, int]) -> None:
     for _, burst in zip(range(3), bursts(program[0], "sleeps"), strict=False):
         assert not burst.is_plausible
+
+
+def test_a_thread_that_a_call_wakes_is_company(program: tuple[Path, int]) -> None:
+    """It sleeps at the begin, and mostly at the end, and has written what is read meanwhile."""
+    use_ip, table = address_of(program[0], "use_ip"), address_of(program[0], "table")
+    seen = 0
+    for burst in bursts(program[0], "asks"):
+        found = (burst.address[burst.ip == use_ip] - np.uint64(table)).astype(np.int64)
+        is_plausible = burst.is_plausible
+        if len(found) > 1:  # the other thread has answered in between
+            assert is_plausible
+            seen += int(np.count_nonzero(np.diff(found) % 1024 == 1))
+        if seen >= 50:
+            break
+
+
+def test_a_stack_grows_while_others_run(program: tuple[Path, int]) -> None:
+    """What was not touched yet is told from what they have given back meanwhile."""
+    grow_ip, grown = address_of(program[0], "grow_ip"), 0
+    ends: set[BurstEnd] = set()
+    for _ in tries():
+        with (
+            running("prlimit", f"--stack={1 << 30}", program[0], "grows") as process,
+            closing(ReplicaSource(process.pid)) as source,
+        ):
+            assert process.stdout is not None
+            process.stdout.readline()
+            if not source.features()["can_query"]:
+                pytest.skip("this kernel does not tell of single areas")
+            request = BurstRequest(process.pid, 15 * ACCESSES, 1.0)
+            while grown < 20 and process.poll() is None:
+                with suppress(CaptureError):
+                    burst = source.capture(request)
+                    ends.add(burst.end)
+                    pages = burst.address[burst.ip == grow_ip] // np.uint64(4096)
+                    assert (pages[:-1] - pages[1:] == 1).all()
+                    grown += len(pages) if burst.is_plausible else 0
+        assert ends.isdisjoint({BurstEnd.UNREADABLE, BurstEnd.FAULT})
+        if grown >= 20:
+            break
 
 
 def test_each_thread_can_be_observed(program: tuple[Path, int]) -> None:

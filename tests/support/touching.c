@@ -16,13 +16,14 @@
 
 #define PAGE 4096ul
 #define PAGES 300ul
+#define VAST 40000ul /* more pages than a replica takes in a burst */
 #define MANY 6000ul /* areas; between each two there is one that cannot be read */
 static uint64_t table[1024] __attribute__((aligned(4096)));
 static volatile uint64_t go, events;
 static int uffd = -1;
 static struct {
     char *sparse, *readable, *none, *gone, *shared, *shared_new, *file, *file_new, *file_shared, *huge,
-        *unforked, *wiped, *lent, *guarded, *many;
+        *unforked, *wiped, *lent, *guarded, *many, *vast;
 } area;
 
 static inline void use(uint64_t value)
@@ -109,11 +110,20 @@ static void many_areas(void) /* to and fro among them, to one that cannot be rea
     tell((uint64_t)peek(area.many + (2 * (MANY / 3) + 1) * PAGE));
 }
 
+/* With no other access between, so that they tell how many pages it has. */
+__attribute__((noinline)) static void step_through(const char *from, unsigned long pages)
+{
+    for (const char *at = from; at < from + pages * PAGE; at += PAGE)
+        __asm__ volatile(".globl step_ip\nstep_ip: mov (%0), %%rax" : : "r"(at) : "rax");
+}
+static void half_of_vast(void) { step_through(area.vast, VAST / 2); finish(); }
+static void all_of_vast(void) { step_through(area.vast + VAST / 2 * PAGE, VAST); finish(); }
+
 static void (*const cases[])(void) = {
     NULL, sparse_reads, sparse_writes, stack_pages, stack_growth, stores_to_readable, loads_from_none,
     loads_from_nowhere, loads_from_odd_address, jumps_nowhere, divides, traps, undefined,
     readable_loads, shared_loads, shared_new, file_loads, file_new, file_shared, huge_loads, unforked,
-    wiped, lent, lent_given, half_store, half_load, many_areas,
+    wiped, lent, lent_given, half_store, half_load, many_areas, half_of_vast, all_of_vast,
 };
 
 static char *map(size_t pages, int protection, int flags, int file)
@@ -181,6 +191,8 @@ static void prepare(const char *path)
         area.many[2 * i * PAGE] = (char)(i % 101);
         mprotect(area.many + (2 * i + 1) * PAGE, PAGE, PROT_NONE);
     }
+    area.vast = map(VAST / 2 + VAST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, -1);
+    madvise(area.vast, (VAST / 2 + VAST) * PAGE, MADV_NOHUGEPAGE);
     area.gone = map(1, PROT_READ | PROT_WRITE, MAP_PRIVATE, -1);
     munmap(area.gone, PAGE);
     table[6] = sum;

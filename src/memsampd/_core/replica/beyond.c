@@ -3,6 +3,7 @@
 #include "beyond.h"
 #include "burst_cpus.h"
 #include "circles.h"
+#include "stops.h"
 #include "stored_memory.h"
 #include "supplying.h"
 #include "trace_buffer.h"
@@ -193,7 +194,6 @@ go_beyond(struct burst *b)
     way = (struct half_way){.half = before, .later = before};
     b->result->held_words = runner_words(r);
     b->result->released = r->regs;
-    go_aside(b);
     pages_show_read(&r->pages, &r->process, &r->remote);
     pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);
     r->pages.reads_around = true;
@@ -202,6 +202,7 @@ go_beyond(struct burst *b)
     r->has_cut_record = false;
     r->end = before.end == RUN_COLD ? RUN_COLD : RUN_GOES_ON;
     run_on(b, seconds, &way);
+    runner_settle(r);
     r->pages.reads_around = false;
     r->pages.blocks_most = 0;
     r->pages.is_cut = r->end == RUN_HOLD;

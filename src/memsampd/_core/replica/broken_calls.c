@@ -99,7 +99,7 @@ held_settle_call(struct held *h)
 {
     struct user_regs_struct again = h->regs;
 
-    h->cut_short = is_short_transfer(&h->regs);
+    h->cut_short |= is_short_transfer(&h->regs); /* a later call of a chain may be whole */
     if ((long)h->regs.orig_rax < 0)
         return false;
     switch (-(long)h->regs.rax) {

@@ -3,6 +3,7 @@
 #include "beyond.h"
 #include "burst_cpus.h"
 #include "chain.h"
+#include "stops.h"
 #include "stored_memory.h"
 #include "supplying.h"
 #include "trace_buffer.h"
@@ -103,7 +104,7 @@ prepare(struct burst *b)
 
     remote_forget(&r->remote);
     r->remote.list_seconds = LIST_SHARE * b->order->hold_seconds;
-    r->remote.is_running = b->order->has_company;
+    r->remote.is_running = b->has_company;
     b->result->is_lost = !area_is_free(r); /* another one is made elsewhere */
     if (b->result->is_lost)
         return runner_end(r, RUN_NO_MEMORY, 0);
@@ -173,19 +174,26 @@ take_held(struct burst *b)
 
     b->result->held_words = SIZE_MAX;
     b->result->first = b->held.regs;
+    b->has_company = b->result->has_company = company_is_running(&b->company);
     const bool is_checked = prepare(b);
     if (is_checked)
         run_chain(b);
     const bool goes_on = goes_beyond(b);
     if (goes_on)
         pages_read_stored(&r->pages, &r->process, &r->remote, STORED_SHARE * hold_left(b));
+    if (!b->held.is_asleep) /* else others ran behind the last record, perhaps */
+        look_for_company(b);
     let_go(b);
     if (r->end == RUN_FULL)
         r->trial_share = fmax(r->trial_share, TRIAL_SHARE);
     bool was_cold = r->end == RUN_COLD || (r->end == RUN_HOLD && r->translation_seconds - translated >
                                                                     COLD_SHARE * b->held.held_seconds);
-    if (goes_on) {
+    if (goes_on || r->end == RUN_HOLD || r->end == RUN_DEADLINE) {
         unhurry(b);
+        go_aside(b); /* nobody waits now while it is stepped on */
+        runner_settle(r);
+    }
+    if (goes_on) {
         if (!is_checked && blocks_check_code(&r->blocks, false, INFINITY) != CODE_CHECKED)
             runner_end(r, RUN_NO_MEMORY, 0);
         else
@@ -218,6 +226,7 @@ take(struct burst *b)
         process_park(&r->process);
         return;
     }
+    company_meet(&b->company, r->remote.pid, order->tid);
     go_to_cpu_of(order->tid, r->process.pid);
     if (order->hold_seconds <= HURRIED_SECONDS)
         hurry(b);
@@ -230,6 +239,7 @@ take(struct burst *b)
     else if (b->result->status == HELD_OK)
         take_held(b);
     unhurry(b);
+    company_part(&b->company);
     if (r->end == RUN_EXIT && process_is_dead(&r->process))
         b->result->is_lost = true;
     process_park(&r->process);

@@ -2,6 +2,7 @@
 #ifndef MEMSAMPD_BURST_H
 #define MEMSAMPD_BURST_H
 
+#include "company.h"
 #include "runner.h"
 
 #include <sched.h>
@@ -14,7 +15,6 @@ struct burst_order {
     double chain_seconds;    /* wall time that a chain over system calls may take; 0: end at the first */
     double dry_seconds;      /* not held, to learn code: instead of a burst, or 0 */
     double beyond_seconds;   /* CPU time of ours to go on for when the hold is over, the target running, too */
-    bool has_company;        /* other threads of the target may run meanwhile */
     /* Hold it where it comes to one of some places: a group of breakpoints that is enabled by its
      * leader, and what is readable once it was there; -1: hold it at once. */
     int arrival_leader, arrival;
@@ -43,6 +43,7 @@ struct burst_result {
     unsigned holds;
     unsigned calls, compared, equal;
     bool cut_short;
+    bool has_company;        /* other threads of the target ran meanwhile, or may have */
     size_t held_words;       /* what was recorded up to here is what the target makes; SIZE_MAX: all */
     uint64_t held_accesses, accesses; /* what was recorded makes so many: up to there, and in all */
     struct user_regs_struct first, released, last; /* the program's registers at these moments */
@@ -65,6 +66,8 @@ struct burst {
     bool is_hurried;
     int niceness;   /* of this thread, before it was hurried */
     struct held held;
+    struct company company;
+    bool has_company; /* others ran when it began: they may run at any time */
 };
 
 /* Take a burst, in a thread of its own: its end lets go of a target that sleeps. What was recorded is

@@ -62,8 +62,19 @@ changes_code(const struct blocks *b, const struct call_outputs *out)
     return false;
 }
 
+bool
+look_for_company(struct burst *b)
+{
+    const bool has_run = company_has_run(&b->company);
+
+    b->result->has_company |= has_run;
+    return has_run;
+}
+
+/* `has_company`: another thread ran since the replica's pages were read, and may have written to them. */
 static void
-take_outputs(struct burst *b, const struct user_regs_struct *before, long number, long result)
+take_outputs(struct burst *b, const struct user_regs_struct *before, long number, long result,
+             bool has_company)
 {
     struct runner *r = b->r;
     struct call_outputs out;
@@ -86,7 +97,7 @@ take_outputs(struct burst *b, const struct user_regs_struct *before, long number
     }
     if (b->held.rseq_address != 0) /* the kernel tells there which CPU it runs on */
         pages_mark_written(&r->pages, b->held.rseq_address, b->held.rseq_address + 32);
-    pages_refresh(&r->pages, &r->process, &r->remote, b->order->has_company);
+    pages_refresh(&r->pages, &r->process, &r->remote, has_company || b->has_company);
 }
 
 /* Have the target make the call that its replica stands before, and put the replica behind it. False:
@@ -118,6 +129,7 @@ cross(struct burst *b, size_t words, double run_seconds)
         return runner_end(r, RUN_DIFFERED, number);
     }
     b->result->equal++;
+    const bool had_company = look_for_company(b); /* before it sleeps, perhaps */
     got = held_to_call(h, b->alarm, now_seconds() + CALL_SECONDS);
     if (got == CALL_GONE)
         return runner_end(r, RUN_EXIT, 0);
@@ -130,7 +142,7 @@ cross(struct burst *b, size_t words, double run_seconds)
     if (got == CALL_SIGNAL || is_broken_off((long)h->regs.rax))
         return runner_end(r, RUN_SIGNAL, h->signal);
     r->end = RUN_GOES_ON;
-    take_outputs(b, &before, number, (long)h->regs.rax);
+    take_outputs(b, &before, number, (long)h->regs.rax, look_for_company(b) || had_company);
     if (r->end != RUN_GOES_ON)
         return false;
     b->result->calls++;

@@ -7,6 +7,10 @@
 /* Run until something ends it. */
 void run_chain(struct burst *b);
 
+/* Note whether another thread has run since this was asked last: in particular one that a call of this one
+ * woke. */
+bool look_for_company(struct burst *b);
+
 /* Held time that is left. */
 double hold_left(const struct burst *b);
 

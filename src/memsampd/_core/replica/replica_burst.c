@@ -29,13 +29,14 @@ result_as_dict(const struct runner *r, const struct burst_result *b)
         further[i] = b->further[i].accesses;
     }
     return Py_BuildValue(
-        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sK,sK,sd,sd,sK,sK,sy#,sy#,sy#}",
+        "{ss,si,ss,sl,sK,sO,sd,sd,sd,sI,sI,sI,sI,sO,sO,sK,sK,sd,sd,sK,sK,sy#,sy#,sy#}",
         "status", held_status_name(b->status), "error", b->error, "end", run_end_name(b->end),
         "number", r->number, "ip", (unsigned long long)r->ip,
         "is_lost", b->is_lost ? Py_True : Py_False, "started_seconds", b->started_seconds,
         "held_seconds", b->held_seconds, "longest_seconds", b->longest_seconds,
         "holds", b->holds, "calls", b->calls, "compared", b->compared, "equal", b->equal,
         "cut_short", b->cut_short ? Py_True : Py_False,
+        "has_company", b->has_company ? Py_True : Py_False,
         "pages_predicted", (unsigned long long)b->pages_predicted,
         "pages_missed", (unsigned long long)b->pages_missed,
         "replica_cpu_seconds", b->replica_cpu_seconds,
@@ -66,19 +67,19 @@ PyObject *
 replica_burst(Replica *self, PyObject *args, PyObject *keywords)
 {
     static char *names[] = {"tid", "accesses", "hold_seconds", "patience_seconds", "chain_seconds",
-                            "dry_seconds", "has_company", "describe", "beyond_seconds",
+                            "dry_seconds", "describe", "beyond_seconds",
                             "arrival_leader", "arrival", "arrival_seconds", "arrival_end", NULL};
     struct burst_order order = {.arrival_leader = -1, .arrival = -1, .arrival_end = -1};
     PyObject *describe = NULL;
     unsigned long long accesses;
-    int tid, has_company = 0, failed;
+    int tid, failed;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddpOdiidi:burst", names, &tid, &accesses,
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "iKd|dddOdiidi:burst", names, &tid, &accesses,
                                      &order.hold_seconds, &order.patience_seconds,
-                                     &order.chain_seconds, &order.dry_seconds, &has_company,
-                                     &describe, &order.beyond_seconds,
-                                     &order.arrival_leader, &order.arrival,
-                                     &order.arrival_seconds, &order.arrival_end))
+                                     &order.chain_seconds, &order.dry_seconds, &describe,
+                                     &order.beyond_seconds, &order.arrival_leader,
+                                     &order.arrival, &order.arrival_seconds,
+                                     &order.arrival_end))
         return NULL;
     if (describe != NULL && describe != Py_None) {
         order.describe = describe_form;
@@ -86,7 +87,6 @@ replica_burst(Replica *self, PyObject *args, PyObject *keywords)
     }
     order.tid = tid;
     order.accesses = accesses;
-    order.has_company = has_company;
     Py_BEGIN_ALLOW_THREADS
     failed = burst_take(&self->runner, &order, &self->last);
     Py_END_ALLOW_THREADS

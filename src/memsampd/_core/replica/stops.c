@@ -8,7 +8,7 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
-#define STEPS_TO_A_BLOCK 64
+#define STEPS_MOST 64 /* to a block, and to where the registers are the program's */
 #define ALARMS_A_STEP 10
 #define FEW_STORES 8 /* into a page of which nothing was translated */
 #define MOST_STORED_BYTES 64 /* by an instruction of which it is not known how much */
@@ -61,7 +61,7 @@ handle_miss(struct runner *r, const struct user_regs_struct *now)
     r->regs.rip = r->ip = *slot(r, SLOT_TARGET);
     r->from_exit = -1;
     r->is_indirect = true;
-    r->needs_target = true;
+    r->needs_target = r->end == RUN_GOES_ON;
     runner_has_written(r, *slot(r, SLOT_BUFFER));
 }
 
@@ -266,6 +266,34 @@ is_at_call(struct runner *r, uint64_t ip)
     return ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
 }
 
+/* Whether it stands where nothing is done of the instruction that comes next, or only what is recorded of it:
+ * elsewhere some registers may be ours. */
+static bool
+is_between_instructions(const struct blocks *b, uint64_t ip)
+{
+    const uint64_t offset = ip - b->area_address;
+    uint32_t block, number;
+
+    if (offset >= AREA_BUFFER || !blocks_locate(b, (uint32_t)offset, &block, &number) || number == NO_BLOCK)
+        return false;
+    const bool is_last = number + 1 == b->block[block].first_instruction + b->block[block].instructions;
+    const struct instruction *at = &b->instruction[number];
+    return offset == at->code_at || (at->flow == FLOW_NEXT && !is_last); /* that one's record follows */
+}
+
+/* Whether it stands at a trap of ours, of which nobody has been told, or at a jump in place of one: there all
+ * is as the program has it. It stays there, as it does behind one whose signal is still to come. */
+static bool
+is_at_exit(struct runner *r, struct user_regs_struct *now)
+{
+    struct user_regs_struct behind = *now;
+    const uint64_t behind_lookup = r->blocks.area_address + r->blocks.lookup_trap + 1;
+    const bool is_found = now->rip == behind_lookup && now->rcx == 0; /* it jumped over that trap */
+
+    behind.rip++;
+    return (!is_found && handle_trap(r, now)) || handle_trap(r, &behind);
+}
+
 void
 runner_take_stop(struct runner *r, enum run_end end)
 {
@@ -273,7 +301,28 @@ runner_take_stop(struct runner *r, enum run_end end)
 
     runner_end(r, end, 0);
     for (int steps = 0; read_registers(r->process.pid, &now); steps++)
-        if (cut_record(r, &now, now.rip) || steps == STEPS_TO_A_BLOCK ||
+        if (cut_record(r, &now, now.rip) || steps == STEPS_MOST ||
             is_at_call(r, now.rip) || !step_once(r->process.pid))
             return;
+}
+
+void
+runner_settle(struct runner *r)
+{
+    struct user_regs_struct now;
+
+    if ((r->end != RUN_HOLD && r->end != RUN_DEADLINE) || r->needs_target)
+        return;
+    for (int steps = 0; steps < STEPS_MOST && read_registers(r->process.pid, &now); steps++) {
+        if (is_at_exit(r, &now)) {
+            r->has_cut_record = false; /* it is whole */
+            return;
+        }
+        if (is_between_instructions(&r->blocks, now.rip)) {
+            cut_record(r, &now, now.rip);
+            return;
+        }
+        if (is_at_call(r, now.rip) || !step_once(r->process.pid))
+            return;
+    }
 }

@@ -25,7 +25,7 @@ from memsampd.sampler.replica.forms import FormDecoder
 from memsampd.sampler.replica.holding import HOLDS
 from memsampd.sampler.replica.holds import HoldLimit
 from memsampd.sampler.replica.taken import PATIENCE_SECONDS, Taken
-from memsampd.sampler.replica.target import has_company, read_traits
+from memsampd.sampler.replica.target import read_traits
 
 # System calls that a chain goes over take this long at most, waiting for a CPU included.
 _CHAIN_SECONDS = 0.1
@@ -45,7 +45,6 @@ class _Rest(msgspec.Struct, frozen=True):
     Attributes:
         request: what was asked for.
         taken: what came of it.
-        company: whether other threads could run meanwhile.
         parts: how many it has; code of unlike speeds was run in them.
         part: the next one.
         rows: of the parts before.
@@ -53,7 +52,6 @@ class _Rest(msgspec.Struct, frozen=True):
 
     request: BurstRequest
     taken: Taken
-    company: bool
     parts: int
     part: int = 0
     rows: int = 0
@@ -227,13 +225,12 @@ class ReplicaSource:
         if not self._knows_code:
             self._learn(request)
             self._knows_code = True
-        company = has_company(self._pid, request.tid, self._proc)
-        taken = self._take(request, company)
+        taken = self._take(request)
         self._last = request
         parts = 1
         if collector.counter:
             parts = self._replica.parts(request.max_accesses, bool(request.seek_ips))
-        return _Rest(request, taken, company, parts)
+        return _Rest(request, taken, parts)
 
     def _hand_over_part(self, rest: _Rest, collector: Collector, cost: BurstCost) -> Burst:
         """The next part of what was taken, or all of it."""
@@ -277,7 +274,7 @@ class ReplicaSource:
             pages_predicted=taken.pages_predicted,
             pages_missed=taken.pages_missed,
             beyond_accesses=max(begun_rows + collector.rows - held_rows, 0) if went_beyond else 0,
-            is_plausible=rest.company,
+            is_plausible=taken.has_company,
             cut_short=taken.cut_short,
             part=rest.part,
             stretch=registers,
@@ -289,7 +286,7 @@ class ReplicaSource:
             repeats=repeats,
         )
 
-    def _take(self, request: BurstRequest, company: bool) -> Taken:
+    def _take(self, request: BurstRequest) -> Taken:
         """A burst; the last of some tries where code was not known before."""
         for _ in range(_COLD_TRIES):
             self._holds.wait(request.max_stop_seconds, lambda: self._is_cancelled)
@@ -299,7 +296,6 @@ class ReplicaSource:
                     request.max_accesses,
                     request.max_stop_seconds - self._holds.lately_seconds(),
                     chain_seconds=_CHAIN_SECONDS,
-                    has_company=company,
                     beyond_seconds=request.beyond_seconds,
                     arrival=arrival.descriptors,
                     arrival_seconds=request.seek_seconds,
@@ -341,7 +337,6 @@ class ReplicaSource:
         *,
         chain_seconds: float = 0.0,
         dry_seconds: float = 0.0,
-        has_company: bool = False,
         beyond_seconds: float = 0.0,
         arrival: tuple[int, int] = (-1, -1),
         arrival_seconds: float = 0.0,
@@ -355,7 +350,6 @@ class ReplicaSource:
                 patience_seconds=PATIENCE_SECONDS,
                 chain_seconds=chain_seconds,
                 dry_seconds=dry_seconds,
-                has_company=has_company,
                 describe=self._describe_form,
                 beyond_seconds=beyond_seconds,
                 arrival_leader=arrival[0],

@@ -50,6 +50,7 @@ class Taken(msgspec.Struct, frozen=True):
     compared: int
     equal: int
     cut_short: bool
+    has_company: bool
     pages_predicted: int
     pages_missed: int
     replica_cpu_seconds: float

@@ -10,14 +10,12 @@ import msgspec
 
 from memsampd import _core
 from memsampd.errors import CaptureError
-from memsampd.sampler.process.identity import PROC, read_stat
+from memsampd.sampler.process.identity import PROC
 from memsampd.sampler.process.maps import read_maps
 
 # Between what kernels and runtimes use by themselves (executables at 0x55..., libraries at 0x7f...,
 # Go's heap at 0xc0_0000_0000, shadow memories of sanitizers below 16 TiB).
 _AREA_CANDIDATES = [terabytes << 40 for terabytes in (32, 40, 48, 24, 20, 64)]
-# Looking at each thread takes some 30 us: with more of them, some other one runs.
-_THREADS_LOOKED_AT = 64
 _DESCRIPTORS_LOOKED_AT = 4096
 _ELF_32_BIT = b"\x7fELF\x01"
 
@@ -96,20 +94,3 @@ def _shares_clock(pid: int, proc: Path) -> bool:
         return theirs == os.readlink(proc / "self" / "ns" / "time")
     except FileNotFoundError:  # before Linux 5.6
         return True
-
-
-def has_company(pid: int, tid: int, proc: Path = PROC) -> bool:
-    """Whether another thread of a process is running, or about to."""
-    folder = proc / str(pid) / "task"
-    try:
-        others = set(os.listdir(folder)) - {str(tid)}
-    except OSError:
-        return False
-    return len(others) >= _THREADS_LOOKED_AT or any(_is_running(folder, each) for each in others)
-
-
-def _is_running(folder: Path, tid: str) -> bool:
-    try:
-        return read_stat(int(tid), folder).state == "R"
-    except OSError:  # it has exited
-        return False
