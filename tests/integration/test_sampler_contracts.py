@@ -27,6 +27,7 @@ from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.counts import CounterSet
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.source import TaskClockSource
+from memsampd.sampler.perf.ticks import TickSource, try_ticks
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
@@ -60,6 +61,14 @@ def by_events(pid: int) -> BranchSource:
     return PmuBranchSource(pid, [TASK_CLOCK], period=2_000_000)
 
 
+def by_ticks(pid: int) -> BranchSource:
+    """The source of the kernel's ticks, where these can be had."""
+    ticks = try_ticks()
+    if ticks.event is None:
+        pytest.skip(ticks.why_not)
+    return TickSource(pid, ticks, period_seconds=ticks.seconds)
+
+
 FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
 SWITCHES = HardwareEvent("context switches", _core.PERF_TYPE_SOFTWARE, 3)
 BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
@@ -67,6 +76,7 @@ BRANCH_SOURCES: dict[str, Callable[[int], BranchSource]] = {
     "mapped": mapped,
     "counted": counted,
     "pmu": by_events,
+    "ticks": by_ticks,
 }
 ACCESS_SOURCES: dict[str, Callable[[int], AccessSource]] = {
     "replica": ReplicaSource,

@@ -28,12 +28,11 @@ COMBINATIONS = [
 ]
 """All that samples may have in them."""
 
-# What an input's first bits ask for; the last four are fields that cannot be read.
-_CALLCHAIN, _BRANCH_STACK, _OF_LATER_KERNELS = 1 << 5, 1 << 11, 1 << 40
+# What an input's first bits ask for; the last three are fields that cannot be read.
+_BRANCH_STACK, _OF_LATER_KERNELS = 1 << 11, 1 << 40
 _BITS = (
     *abi.OTHERS,
     abi.WEIGHT_STRUCT,
-    _CALLCHAIN,
     _BRANCH_STACK,
     abi.STACK_USER,
     _OF_LATER_KERNELS,
@@ -156,18 +155,21 @@ def _seeds() -> Iterator[PerfInput]:
         SampleFields(mode=abi.KERNEL),
         SampleFields(raw=bytes(1100)),
     ):
-        for kind in (everything, everything ^ abi.WEIGHT | abi.WEIGHT_STRUCT):
+        chainless = everything ^ abi.CALLCHAIN
+        for kind in (everything, chainless, chainless ^ abi.WEIGHT | abi.WEIGHT_STRUCT):
             ring = odd.record(kind) + full.record(kind)
             yield PerfInput(kind, ring)
             for tail in (8, len(ring) - 8, 7 * len(ring) + 4, 2**62):
                 start = tail % len(ring)
                 yield PerfInput(kind, ring[-start:] + ring[:-start], tail)
             yield PerfInput(kind, ring, missing=len(ring) // 3)
+    for odd in (SampleFields(chain=()), SampleFields(chain=range(150))):
+        yield PerfInput(everything, odd.record(everything) + full.record(everything))
     for stack, known in ((b"", 0), (bytes(range(64)), 64), (bytes(64), 8), (bytes(8), 2**63)):
         sample = SampleFields(stack=stack, stack_known=known).record(_THREAD_TYPE)
         for ring in (sample, abi.born(_THREAD_TYPE, 5) + sample, sample[:-9]):
             yield PerfInput(_THREAD_TYPE & ~abi.STACK_USER, ring)
-    for bit in (_CALLCHAIN, _BRANCH_STACK, abi.STACK_USER, _OF_LATER_KERNELS):
+    for bit in (_BRANCH_STACK, abi.STACK_USER, _OF_LATER_KERNELS):
         yield PerfInput(abi.ALWAYS | bit, full.record(abi.ALWAYS))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import perf_records as abi
@@ -16,6 +16,8 @@ READABLE = abi.ALWAYS | sum(abi.OTHERS) | abi.WEIGHT_STRUCT
 MOST_BYTES = 1024  # of a record that are looked at: far more than any that is asked for has
 _HYPERVISOR, _GUEST_KERNEL, _GUEST_USER, _MODES = 3, 4, 5, 7
 _MOST_COUNTS, _REGISTERS, _IBS_BYTES = 5, 16, 4 + 5 * 8
+_BEFORE_IP = 8  # registers
+_FUNCTION_AT = 24  # in the raw part of a timer that has expired
 _REGISTERS_OF_64_BITS = 2
 _ROW = struct.Struct("<QQII5Q5Q2Q16Q")  # SAMPLE_DTYPE
 
@@ -82,7 +84,13 @@ def _take(found: Found, kind: int, misc: int, body: _Body, sample_type: int) -> 
     match kind:
         case abi.SAMPLE:
             row = _sample(body, sample_type)
-            if misc & _MODES not in (abi.KERNEL, _HYPERVISOR, _GUEST_KERNEL, _GUEST_USER):
+            has_chain = sample_type & abi.CALLCHAIN
+            if has_chain or misc & _MODES not in (
+                abi.KERNEL,
+                _HYPERVISOR,
+                _GUEST_KERNEL,
+                _GUEST_USER,
+            ):
                 found.samples += row
         case abi.LOST:
             found.lost += body.words(2)[1]
@@ -114,10 +122,18 @@ def _sample(body: _Body, sample_type: int) -> bytes:
     for bit in (abi.ID, abi.STREAM_ID, abi.CPU, abi.PERIOD):
         word(bit)
     enabled_ns, running_ns, *counts = _counts(body) if sample_type & abi.READ else [0] * 7
-    ibs = _ibs(body) if sample_type & abi.RAW else (0, 0)
-    registers = _registers(body) if sample_type & abi.REGS_USER else [0] * _REGISTERS
+    ibs, source = (0, 0), 0
+    if sample_type & abi.CALLCHAIN:
+        address = (body.words(body.word()) or (address,))[-1]
+        source = _function(body) if sample_type & abi.RAW else 0
+    elif sample_type & abi.RAW:
+        ibs = _ibs(body)
+    registers: Sequence[int] = [0] * _REGISTERS
+    if sample_type & abi.REGS_USER:
+        registers, entered_ip = _registers(body, has_ip=bool(sample_type & abi.CALLCHAIN))
+        ip = ip if entered_ip is None else entered_ip
     word(abi.WEIGHT | abi.WEIGHT_STRUCT)
-    source = word(abi.DATA_SRC)
+    source = word(abi.DATA_SRC) if sample_type & abi.DATA_SRC else source
     pid, tid = thread % 2**32, thread >> 32
     times = (enabled_ns, running_ns)
     return _ROW.pack(
@@ -144,7 +160,22 @@ def _ibs(body: _Body) -> tuple[int, int]:
     return words[2], words[4]
 
 
-def _registers(body: _Body) -> tuple[int, ...] | list[int]:
+def _function(body: _Body) -> int:
+    (size,) = struct.unpack("<I", body.bytes(4))
+    raw = body.bytes(size)
+    if size < _FUNCTION_AT + 8:
+        return 0
+    (function,) = struct.unpack_from("<Q", raw, _FUNCTION_AT)
+    return int(function)
+
+
+def _registers(body: _Body, *, has_ip: bool) -> tuple[Sequence[int], int | None]:
+    """The registers, and the instruction among them if there is one."""
     width = body.word()
-    found = body.words(_REGISTERS) if width else ()
-    return found if width == _REGISTERS_OF_64_BITS else [0] * _REGISTERS
+    if not width:
+        return [0] * _REGISTERS, None
+    found, ip = body.words(_REGISTERS + has_ip), None
+    if has_ip:
+        ip = found[_BEFORE_IP]
+        found = (*found[:_BEFORE_IP], *found[_BEFORE_IP + 1 :])
+    return (found if width == _REGISTERS_OF_64_BITS else [0] * _REGISTERS), ip

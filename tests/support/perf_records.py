@@ -12,11 +12,15 @@ from pathlib import Path
 
 # enum perf_event_sample_format
 IP, TID, TIME, ADDR, READ = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4
+CALLCHAIN = 1 << 5
 ID, CPU, PERIOD, STREAM_ID, RAW = 1 << 6, 1 << 7, 1 << 8, 1 << 9, 1 << 10
 REGS_USER, STACK_USER, WEIGHT, DATA_SRC, IDENTIFIER = 1 << 12, 1 << 13, 1 << 14, 1 << 15, 1 << 16
 WEIGHT_STRUCT = 1 << 24
 ALWAYS = IP | TID | TIME
-OTHERS = (ADDR, READ, ID, CPU, PERIOD, STREAM_ID, RAW, REGS_USER, WEIGHT, DATA_SRC, IDENTIFIER)
+OTHERS = (
+    *(ADDR, READ, ID, CPU, PERIOD, STREAM_ID, RAW, REGS_USER, WEIGHT, DATA_SRC, IDENTIFIER),
+    CALLCHAIN,
+)
 
 # enum perf_event_type
 LOST, COMM, EXIT, THROTTLE, UNTHROTTLE, FORK, SAMPLE, LOST_SAMPLES = 2, 3, 4, 5, 6, 7, 9, 13
@@ -57,6 +61,15 @@ class SampleFields:
     mode: int = USER
     stack: bytes = b""
     stack_known: int = 0
+    chain: Sequence[int] = (0xFFFF_FFFF_FFFF_FF80, 0xFFFF_FFFF_8100_0001, 0xFFFF_FFFF_8100_0002)
+    entered_ip: int = 0x402000
+
+    @property
+    def all_registers(self) -> Sequence[int] | None:
+        """With the instruction that the kernel was entered from, which a chain comes with."""
+        if self.registers is None:
+            return None
+        return (*self.registers[:8], self.entered_ip, *self.registers[8:])
 
     @property
     def padded_raw(self) -> bytes:
@@ -82,11 +95,14 @@ class SampleFields:
         if sample_type & READ:
             times = (len(self.counts), self.enabled_ns, self.running_ns)
             body += struct.pack(f"<3Q{len(self.counts)}Q", *times, *self.counts)
+        if sample_type & CALLCHAIN:
+            body += struct.pack(f"<{1 + len(self.chain)}Q", len(self.chain), *self.chain)
         if sample_type & RAW:
             body += struct.pack("<I", len(self.padded_raw)) + self.padded_raw
         if sample_type & REGS_USER:
-            body += struct.pack("<Q", 0 if self.registers is None else 2)
-            body += struct.pack(f"<{len(self.registers or ())}Q", *(self.registers or ()))
+            registers = self.all_registers if sample_type & CALLCHAIN else self.registers
+            body += struct.pack("<Q", 0 if registers is None else 2)
+            body += struct.pack(f"<{len(registers or ())}Q", *(registers or ()))
         if sample_type & STACK_USER:
             body += struct.pack("<Q", len(self.stack)) + self.stack
             body += struct.pack("<Q", self.stack_known) if self.stack else b""

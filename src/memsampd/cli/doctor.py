@@ -43,10 +43,12 @@ class Doctor:
         """
         from memsampd.machines.diagnosis import diagnose, gather_evidence
         from memsampd.machines.findings import State
+        from memsampd.sampler.perf.ticks import TickSource
 
         evidence = gather_evidence()
         diagnosis, cost = diagnose(evidence), evidence.trials.sampling_cost
-        target = _diagnosed(args.pid, cost) if args.pid is not None else ()
+        by_ticks = diagnosis.branch_source == TickSource.name
+        target = _diagnosed(args.pid, cost, by_ticks=by_ticks) if args.pid is not None else ()
         works = diagnosis.works and all(finding.state is not State.NO for finding in target)
         if args.json:
             report = as_json(diagnosis, target, works)
@@ -58,7 +60,7 @@ class Doctor:
         return 0 if works else 1
 
 
-def _diagnosed(pid: str, sampling_cost: SamplingCost) -> tuple[Finding, ...]:
+def _diagnosed(pid: str, sampling_cost: SamplingCost, *, by_ticks: bool) -> tuple[Finding, ...]:
     from memsampd.daemon.config import SessionConfig
     from memsampd.daemon.pipeline_parts import burst_shape
     from memsampd.machines.target_diagnosis import diagnose_target
@@ -66,7 +68,14 @@ def _diagnosed(pid: str, sampling_cost: SamplingCost) -> tuple[Finding, ...]:
     config = SessionConfig()
     period_seconds = config.sampling_period_seconds(sampling_cost)
     usual = burst_shape(config.burst_accesses).usual_accesses
-    return diagnose_target(pid, usual, config.max_stop_seconds, period_seconds, config.budget_share)
+    return diagnose_target(
+        pid,
+        usual,
+        config.max_stop_seconds,
+        period_seconds,
+        config.budget_share,
+        by_ticks=by_ticks,
+    )
 
 
 def as_json(diagnosis: Diagnosis, target: Iterable[Finding], works: bool) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from memsampd.daemon.session_parts import BurstTaker, SessionParts
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.phases.branchmap import BranchMaps
-from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
+from memsampd.sampler.perf.costs import SwitchCost
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter
-from memsampd.sampler.perf.ticks import SAMPLE_SECONDS, TickSource
+from memsampd.sampler.perf.ticks import TickSource, cost_of_ticks
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -153,9 +153,8 @@ def _sampling(
     """Charges samples, and has them taken for a part of the time where switches are many."""
     cost = around.sampling_cost
     measure: Callable[[float], SwitchCost] | None = around.switch_cost
-    if source.name == TickSource.name:  # no timer is started and stopped at switches
-        open_seconds = cost.switch.open_seconds
-        cost, measure = SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds)), None
+    if source.name == TickSource.name:
+        cost, measure = cost_of_ticks(cost), None
     elif source.name != TaskClockSource.name:  # what a PMU's take at switches is not known
         cost, measure = msgspec.structs.replace(cost, switch=SwitchCost()), None
 

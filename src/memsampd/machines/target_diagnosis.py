@@ -7,9 +7,10 @@ import time
 
 from memsampd.errors import MemsampdError
 from memsampd.machines.findings import Finding, State
-from memsampd.sampler.perf.costs import SwitchCost, measure_switch_cost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter, planned_share
+from memsampd.sampler.perf.ticks import cost_of_ticks
 from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
 from memsampd.sampler.process.status import count_sleeps, read_threads
 from memsampd.sampler.process.target import check_target
@@ -26,6 +27,8 @@ def diagnose_target(
     max_stop_seconds: float,
     period_seconds: float,
     budget_share: float,
+    *,
+    by_ticks: bool = False,
 ) -> tuple[Finding, ...]:
     """Check one process as attach would, without stopping it, and watch it for half a second.
 
@@ -35,6 +38,7 @@ def diagnose_target(
         max_stop_seconds: how long a thread may be held.
         period_seconds: CPU time between branch samples.
         budget_share: of its CPU time: so much may they take at switches.
+        by_ticks: they are taken by the kernel's ticks, not by a timer.
     """
     try:
         facts = check_target(pid)
@@ -44,14 +48,16 @@ def diagnose_target(
         return (Finding("target", State.NO, error.cause, error.remedy),)
     detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
     state = State.LIMITED if notes else State.OK
-    cost, counter = measure_switch_cost(), SwitchCounter(facts.identity.pid)
+    cost, counter = SamplingCost(switch=measure_switch_cost()), SwitchCounter(facts.identity.pid)
+    if by_ticks:
+        cost, budget_share = cost_of_ticks(cost), math.inf  # it is sampled all the time
     counter.look(time.monotonic())
     cpu_seconds, sleeps = _look(facts.identity.pid)
     counter.look(math.inf)
     return (
         Finding("target", state, "; ".join([detail, *notes])),
         limits_finding(read_limits(facts.identity.pid)),
-        sampling_finding(counter.per_cpu_second, cost, period_seconds, budget_share),
+        sampling_finding(counter.per_cpu_second, cost.switch, period_seconds, budget_share),
         bursts_finding(cpu_seconds, sleeps, burst_accesses, max_stop_seconds),
     )
 

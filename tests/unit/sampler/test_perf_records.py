@@ -19,6 +19,8 @@ from memsampd import _core
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 
 ALL = abi.ALWAYS | sum(abi.OTHERS)
+CHAINLESS = ALL ^ abi.CALLCHAIN
+LATER_WEIGHT = CHAINLESS ^ abi.WEIGHT | abi.WEIGHT_STRUCT
 
 
 def parse(
@@ -41,11 +43,19 @@ def expected(fields: SampleFields, sample_type: int) -> NDArray[np.void]:
     if sample_type & abi.READ:
         row["enabled_ns"], row["running_ns"] = fields.enabled_ns, fields.running_ns
         row["counts"][0, : len(fields.counts)] = fields.counts
-    if sample_type & abi.RAW and len(fields.padded_raw) >= 4 + 5 * 8:
+    has_chain = sample_type & abi.CALLCHAIN
+    if has_chain and fields.chain:
+        row["address"] = fields.chain[-1]
+    if sample_type & abi.RAW and has_chain and not sample_type & abi.DATA_SRC:
+        row["data_source"] = int.from_bytes(fields.padded_raw[24:32].ljust(8, b"\0"), "little")
+        if len(fields.padded_raw) < 32:
+            row["data_source"] = 0
+    if sample_type & abi.RAW and not has_chain and len(fields.padded_raw) >= 4 + 5 * 8:
         words = struct.unpack_from("<5Q", fields.padded_raw, 4)
         row["ibs_op_data"], row["ibs_op_data3"] = words[2], words[4]
     if sample_type & abi.REGS_USER and fields.registers is not None:
         row["registers"][0] = fields.registers
+        row["ip"] = fields.entered_ip if has_chain else fields.ip
     return row
 
 
@@ -66,10 +76,14 @@ FIELDS = st.builds(
     ),
     registers=st.one_of(st.none(), st.lists(WORD, min_size=16, max_size=16)),
     data_source=WORD,
+    chain=st.lists(WORD, max_size=17),
+    entered_ip=WORD,
 )
 
 
-@pytest.mark.parametrize("sample_type", [abi.ALWAYS, ALL, ALL ^ abi.WEIGHT | abi.WEIGHT_STRUCT])
+@pytest.mark.parametrize(
+    "sample_type", [abi.ALWAYS, ALL, ALL ^ abi.DATA_SRC, CHAINLESS, LATER_WEIGHT]
+)
 @given(fields=st.lists(FIELDS, max_size=5))
 def test_samples_come_out_as_they_went_in(sample_type: int, fields: list[SampleFields]) -> None:
     data = b"".join(each.record(sample_type) for each in fields)
@@ -85,7 +99,7 @@ def test_every_combination_of_fields() -> None:
     fields = SampleFields(
         address=0x7FFF1234, enabled_ns=50, running_ns=40, raw=op.raw(), data_source=abi.STORE
     )
-    assert len(COMBINATIONS) == 2**11
+    assert len(COMBINATIONS) == 2**12
     for sample_type in COMBINATIONS:
         samples, _, lost, _ = parse(fields.record(sample_type) * 2, sample_type)
         assert lost == 0
@@ -119,43 +133,47 @@ def test_other_records() -> None:
 
 
 def test_samples_of_the_kernel_are_not_of_the_program() -> None:
-    data = SampleFields(mode=abi.KERNEL).record(ALL) + SampleFields(ip=5).record(ALL)
-    samples, _, lost, _ = parse(data, ALL)
+    """Those with a chain are all of the kernel: of what it was entered from they tell."""
+    both = SampleFields(mode=abi.KERNEL), SampleFields(ip=5)
+    samples, _, lost, _ = parse(b"".join(each.record(CHAINLESS) for each in both), CHAINLESS)
     assert samples["ip"].tolist() == [5]
+    assert lost == 0
+    samples, _, lost, _ = parse(b"".join(each.record(ALL) for each in both), ALL)
+    assert samples["ip"].tolist() == [each.entered_ip for each in both]
     assert lost == 0
 
 
 def test_records_that_wrap_round() -> None:
     """Wherever the first of them begins in the ring, and however often it has gone round."""
     fields = [SampleFields(ip=index, time_ns=index) for index in range(9)]
-    flat = b"".join(each.record(ALL) for each in fields)
+    flat = b"".join(each.record(CHAINLESS) for each in fields)
     size = 4096
     assert len(flat) < size
     for start in (*range(0, size, 8), 7 * size + 4088, 2**63):
         ring = bytearray(size)
         for offset, byte in enumerate(flat):
             ring[(start + offset) % size] = byte
-        samples, _, lost, _ = parse(bytes(ring), ALL, start, start + len(flat))
+        samples, _, lost, _ = parse(bytes(ring), CHAINLESS, start, start + len(flat))
         assert samples["ip"].tolist() == list(range(9)), start
         assert lost == 0
 
 
 def test_records_that_are_cut_short() -> None:
     """The last one is lost, and said to be; those before it are not."""
-    whole = SampleFields().record(ALL)
+    whole = SampleFields().record(CHAINLESS)
     for bytes_left in range(1, len(whole)):
-        samples, _, lost, _ = parse(whole + whole[:bytes_left], ALL)
+        samples, _, lost, _ = parse(whole + whole[:bytes_left], CHAINLESS)
         assert (len(samples), lost) == (1, 1)
     # A record that says itself that it is too short for its fields does not hide the next one.
     for size in range(8, len(whole)):
         short = struct.pack("<IHH", abi.SAMPLE, abi.USER, size) + whole[8:size]
-        samples, _, lost, _ = parse(short + whole, ALL)
+        samples, _, lost, _ = parse(short + whole, CHAINLESS)
         assert (len(samples), lost) == (1, 1)
 
 
 def test_more_counts_than_anyone_asked_for() -> None:
-    data = SampleFields(counts=range(6)).record(ALL) + SampleFields().record(ALL)
-    samples, _, lost, _ = parse(data, ALL)
+    data = SampleFields(counts=range(6)).record(CHAINLESS) + SampleFields().record(CHAINLESS)
+    samples, _, lost, _ = parse(data, CHAINLESS)
     assert (len(samples), lost) == (1, 1)
 
 
@@ -195,7 +213,7 @@ def test_inputs_as_fuzzing_makes_them(number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample_type", [abi.IP | abi.TID, abi.ALWAYS | 1 << 5, abi.ALWAYS | 1 << 40]
+    "sample_type", [abi.IP | abi.TID, abi.ALWAYS | 1 << 11, abi.ALWAYS | 1 << 40]
 )
 def test_fields_that_cannot_be_read(sample_type: int) -> None:
     with pytest.raises(ValueError, match="cannot be read"):

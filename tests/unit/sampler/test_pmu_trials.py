@@ -8,12 +8,14 @@ import random
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd import _core
 from memsampd.errors import CapabilityError
 from memsampd.machines.pmu import EventPlan, HardwareEvent
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
+from memsampd.sampler.perf.ticks import NO_TICKS, Ticks
 from memsampd.sampler.pmu.addresses import LOAD, STORE, UNKNOWN, valid_accesses, written
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, choose, try_plan
 from memsampd.sampler.pmu.periods import PeriodJudge, RandomPeriods
@@ -189,6 +191,34 @@ def test_the_choice_of_a_user() -> None:
         choose(all_tried(refused="loads"), clock="counters")
     with pytest.raises(CapabilityError, match="--branches pmu: branches fail"):
         choose(all_tried(refused="branches"), "pmu")
+
+
+TICKS = Ticks(HardwareEvent("ticks", 2, 7), 0xFFFF, 0.004)
+
+
+def test_ticks_are_chosen_where_they_come_as_often_as_samples_are_wanted() -> None:
+    def chosen(period_seconds: float, ticks: Ticks = TICKS) -> tuple[str, str]:
+        choice = choose(NO_PMU, ticks=ticks, period_seconds=period_seconds)
+        return choice.branches, choice.said
+
+    assert chosen(0.004)[0] == chosen(0.0034)[0] == chosen(0.008)[0] == "ticks"
+    assert chosen(0.002)[0] == chosen(0.0055)[0] == "timer"
+    assert "ticks come every 4 ms, samples are to come every 2" in chosen(0.002)[1]
+    assert chosen(0.002, replace(TICKS, seconds=0.001))[0] == "ticks"
+    assert chosen(0.004, NO_TICKS) == ("timer", choose(NO_PMU).said)
+    assert choose(all_tried(), ticks=TICKS, period_seconds=0.004).branches == "pmu"
+    counted = choose(all_tried(refused="branches"), ticks=TICKS, period_seconds=0.004)
+    assert (counted.branches, counted.clock) == ("timer", "counters")
+
+
+def test_ticks_that_a_user_wants() -> None:
+    wanted = choose(all_tried(), "ticks", "registers", TICKS, 0.002)
+    assert (wanted.branches, wanted.clock) == ("ticks", "registers")
+    assert choose(NO_PMU, "timer", ticks=TICKS, period_seconds=0.004).branches == "timer"
+    with pytest.raises(CapabilityError, match="--branches ticks: be root"):
+        choose(NO_PMU, "ticks", ticks=Ticks(why_not="be root"))
+    with pytest.raises(CapabilityError, match="counters are not read at ticks"):
+        choose(all_tried(), "ticks", "counters", TICKS)
 
 
 def test_a_whole_plan_is_tried() -> None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError
 from memsampd.machines.pmu import HardwareEvent
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
 from memsampd.sampler.perf.counts import NO_COUNTERS
 from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
 from memsampd.sampler.perf.refusal import explain_refusal
@@ -77,6 +78,16 @@ class Ticks(msgspec.Struct, frozen=True):
 
 
 NO_TICKS = Ticks(why_not="ticks were not tried")
+
+
+def cost_of_ticks(timer: SamplingCost) -> SamplingCost:
+    """What sampling by ticks takes: at switches what an event does that is open, but no timer.
+
+    Args:
+        timer: what sampling by a timer takes.
+    """
+    open_seconds = timer.switch.open_seconds
+    return SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds))
 
 
 def tick_seconds() -> float:

@@ -1,0 +1,175 @@
+"""Branch samples by the kernel's ticks, where tracepoints may be used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+from tracees import PATIENCE_SECONDS, descriptors, running
+
+from memsampd import _core
+from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.store.keys import program_key
+from memsampd.errors import CapabilityError
+from memsampd.sampler.perf.probes import busy_child
+from memsampd.sampler.perf.ticks import Ticks, TickSource, tracepoint_id, try_ticks
+from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.maps import read_maps
+from memsampd.sampler.records import BranchSamples
+
+PURE = "print('ready', flush=True)\nwhile True: pass"
+IN_THE_KERNEL = """
+with open('/dev/zero', 'rb', buffering=0) as file:
+    room = bytearray(1 << 20)
+    print('ready', flush=True)
+    while True: file.readinto(room)
+"""
+CPU_SECONDS = 0.5
+
+
+@pytest.fixture(scope="module")
+def ticks() -> Ticks:
+    found = try_ticks()
+    if found.event is None:
+        pytest.skip(found.why_not)
+    return found
+
+
+@contextmanager
+def python(code: str) -> Iterator[subprocess.Popen[str]]:
+    with running(sys.executable, "-c", code) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+
+
+def sampled(source: TickSource, pid: int) -> tuple[list[BranchSamples], float]:
+    """What comes in half a second of a program's CPU time, and that."""
+    start_ns, found = process_cpu_ns(pid), list[BranchSamples]()
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while (cpu_seconds := (process_cpu_ns(pid) - start_ns) * 1e-9) < CPU_SECONDS:
+        assert time.monotonic() < give_up
+        found.append(source.read(0.05))
+    return found, cpu_seconds
+
+
+def share(ticks: Ticks, code: str) -> float:
+    """CPU time that samples of a program stand for, by its CPU time."""
+    with python(code) as process, TickSource(process.pid, ticks, period_seconds=0.004) as source:
+        found, cpu_seconds = sampled(source, process.pid)
+        assert source.notes == ()
+    assert all(each.lost == 0 for each in found)
+    return sum(len(each) * each.period_seconds for each in found) / cpu_seconds
+
+
+def test_they_stand_for_user_time(ticks: Ticks) -> None:
+    """Not in each run: what a busy host takes from a CPU has ticks, too."""
+    shares = []
+    for _ in range(20):
+        shares.append(share(ticks, PURE))
+        if 0.8 < shares[-1] < 1.2:
+            break
+    else:
+        pytest.fail(f"samples never stood for the CPU time: {shares}")
+    assert share(ticks, IN_THE_KERNEL) < 0.5
+
+
+def test_they_lie_in_code_that_the_program_runs_and_have_its_registers(ticks: Ticks) -> None:
+    with busy_child() as child, TickSource(child.pid, ticks, period_seconds=0.004) as source:
+        space = read_maps(child.pid)
+        found, _ = sampled(source, child.pid)
+    ips = np.concatenate([each.ip for each in found])
+    paths = [mapping.path if mapping else "" for ip in ips if (mapping := space.find(int(ip)),)]
+    assert sum("_core" in path for path in paths) > 0.9 * len(paths) > 0
+    stack_pointers = np.concatenate([each.registers for each in found])[:, 7]
+    stacks = [space.find(int(pointer)) for pointer in np.unique(stack_pointers)]
+    assert all(stack is not None and "w" in stack.perms for stack in stacks)
+
+
+def test_who_runs_in_step_with_them_is_told(ticks: Ticks) -> None:
+    """Taken for twice as far apart as they are, ticks stand for twice the CPU time."""
+    wrong = replace(ticks, seconds=2 * ticks.seconds)
+    with python(PURE) as process, TickSource(process.pid, wrong, period_seconds=0.008) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not source.notes:
+            assert time.monotonic() < give_up
+            source.read(0.1)
+    assert "in step with the kernel's ticks" in source.notes[0]
+    assert "--branches timer" in source.notes[0]
+
+
+def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:
+    assert ticks.every(ticks.seconds) == ticks.every(ticks.seconds / 10) == 1
+    assert ticks.every(3.2 * ticks.seconds) == 3
+    with python(PURE) as process:
+        source = TickSource(process.pid, ticks, period_seconds=3.2 * ticks.seconds)
+        with source:
+            assert source.period_seconds == pytest.approx(3 * ticks.seconds)
+            found, cpu_seconds = sampled(source, process.pid)
+    stood_for = sum(len(each) for each in found) * source.period_seconds
+    assert stood_for < 2 * cpu_seconds  # each tick would be three times as much
+
+
+def test_nothing_is_left_open(ticks: Ticks) -> None:
+    before = descriptors()
+    assert try_ticks() == ticks
+    with python(PURE) as process:
+        with TickSource(process.pid, ticks, period_seconds=0.004) as source:
+            sampled(source, process.pid)
+        source.close()
+    assert descriptors() == before
+
+
+def test_without_tracefs_there_are_none(tmp_path: Path) -> None:
+    before = descriptors()
+    assert "No such file" in try_ticks(tmp_path).why_not
+    with pytest.raises(CapabilityError, match="mount -t tracefs"):
+        tracepoint_id(tmp_path)
+    folder = tmp_path / "events/timer/hrtimer_expire_entry"
+    folder.mkdir(parents=True)
+    (folder / "id").write_text("7\n")
+    (folder / "format").write_text("\tfield:void * function;\toffset:16;\tsize:8;\tsigned:0;\n")
+    with pytest.raises(CapabilityError, match="another form"):
+        tracepoint_id(tmp_path)
+    (folder / "format").write_text("\tfield:void * function;\toffset:24;\tsize:8;\tsigned:0;\n")
+    assert tracepoint_id(tmp_path) == 7
+    assert descriptors() == before
+
+
+def test_a_tracepoint_that_is_none_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "events/timer/hrtimer_expire_entry"
+    folder.mkdir(parents=True)
+    (folder / "id").write_text(f"{2**31 - 1}\n")
+    (folder / "format").write_text("\tfield:void * function;\toffset:24;\tsize:8;\tsigned:0;\n")
+    found = try_ticks(tmp_path)
+    assert found.event is None
+    assert "tracepoint of timers" in found.why_not
+
+
+def test_what_was_learned_by_a_timer_is_known_again() -> None:
+    with python(PURE) as process:
+        keys = [
+            program_key(process.pid, SessionConfig(), branches, PATIENCE_SECONDS)
+            for branches in ("timer", "ticks", "pmu")
+        ]
+    timer, by_ticks, pmu = (None if key is None else key.digest for key in keys)
+    assert timer == by_ticks != pmu
+    assert timer is not None
+
+
+def test_the_core_refuses_no_filter_in_silence(ticks: Ticks) -> None:
+    assert ticks.event is not None
+    odd = replace(ticks, event=replace(ticks.event, filter="nonsense=="))
+    with busy_child() as child:
+        before = descriptors()
+        with pytest.raises(CapabilityError):
+            TickSource(child.pid, odd, period_seconds=0.004)
+        assert descriptors() == before
+    assert ticks.event.type == _core.PERF_TYPE_TRACEPOINT
