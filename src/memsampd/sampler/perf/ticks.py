@@ -38,8 +38,8 @@ from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.records import BranchSamples
 
 TRACEFS = Path("/sys/kernel/tracing")
-SAMPLE_SECONDS = 3e-6
-"""What a sample takes: 0.4 us where all is in the caches (docs/sampling.md), and so some us."""
+SAMPLE_SECONDS = 9e-6
+"""What a sample takes of a thread that uses its caches; 1 us of others (docs/sampling.md)."""
 _CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
 _TRACEPOINT = "events/timer/hrtimer_expire_entry"
 # Where the core looks for the function of the timer (_core/perf/records.c).
