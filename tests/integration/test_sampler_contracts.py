@@ -66,6 +66,7 @@ def by_ticks(pid: int) -> BranchSource:
     ticks = try_ticks()
     if ticks.event is None:
         pytest.skip(ticks.why_not)
+    ticks.close()
     return TickSource(pid, ticks, period_seconds=ticks.seconds)
 
 

@@ -35,11 +35,12 @@ CPU_SECONDS = 0.5
 
 
 @pytest.fixture(scope="module")
-def ticks() -> Ticks:
+def ticks() -> Iterator[Ticks]:
     found = try_ticks()
     if found.event is None:
         pytest.skip(found.why_not)
-    return found
+    yield found
+    found.close()
 
 
 @contextmanager
@@ -119,7 +120,9 @@ def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:
 
 def test_nothing_is_left_open(ticks: Ticks) -> None:
     before = descriptors()
-    assert try_ticks() == ticks
+    again = try_ticks()
+    assert replace(again, descriptor=ticks.descriptor) == ticks
+    again.close()
     with python(PURE) as process:
         with TickSource(process.pid, ticks, period_seconds=0.004) as source:
             sampled(source, process.pid)

@@ -124,7 +124,7 @@ def _branches(
     most_files: int | None,
 ) -> StreamedBranches:
     """Samples of the process, of the kind that was chosen."""
-    if around.pmu.every or choice.branches == "ticks":
+    if around.pmu.every:
         logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
     period_seconds = config.sampling_period_seconds(around.sampling_cost)
     logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)

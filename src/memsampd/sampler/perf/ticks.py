@@ -8,6 +8,7 @@ samples for next to nothing.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import threading
@@ -50,7 +51,7 @@ _TRIAL_FIELDS = _core.SAMPLE_CHAIN | _core.SAMPLE_RAW | _core.SAMPLE_REGISTERS
 _TRIAL_TICKS, _TRIAL_TICKS_MOST = 4, 16  # worth of CPU time of this thread
 _TRIAL_LEAST = 3  # that must have come, and be alike
 _TRIAL_REGULAR, _TRIAL_OFF_MOST = 0.75, 0.1  # so many of them, so close to a multiple of a tick
-_TRIAL_MOST_SECONDS = 0.5
+_TRIAL_MOST_SECONDS = 1.0
 _PURE_TURNS = 10_000  # of a loop in user mode, some 0.2 ms, from one look at the clock to the next
 # Of the ticks that the target's CPU time stands for: fewer or more, and it runs in step with them.
 _IN_STEP = 1.6
@@ -65,16 +66,24 @@ class Ticks(msgspec.Struct, frozen=True):
         entry: address from which the kernel was entered, if it was from user mode.
         seconds: from one tick to the next.
         why_not: why they cannot be had, and what to do.
+        descriptor: of a disabled event that stays open: when the last one of a tracepoint is
+            closed the kernel waits for all CPUs, 20 to 50 ms, and so would each session. -1: none.
     """
 
     event: HardwareEvent | None = None
     entry: int = 0
     seconds: float = 0.0
     why_not: str = ""
+    descriptor: int = -1
 
     def every(self, period_seconds: float) -> int:
         """Every how many ticks a sample is to be taken, to come near a period."""
         return max(round(period_seconds / self.seconds), 1)
+
+    def close(self) -> None:
+        """Close the descriptor, once; sources that were made of it go on."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 NO_TICKS = Ticks(why_not="ticks were not tried")
@@ -130,16 +139,20 @@ def try_ticks(root: Path = TRACEFS) -> Ticks:
         event = _open_timers(number)
     except MemsampdError as error:
         return Ticks(why_not=str(error))
+    found = Ticks()
     try:
         ring = _core.PerfRing(event, _TRIAL_RING_BYTES, _TRIAL_FIELDS)
+        try:
+            found = _found_ticks(ring, number)
+        finally:
+            ring.close()
+        fcntl.ioctl(event, _core.PERF_EVENT_IOC_DISABLE, 0)
     except OSError as error:
-        os.close(event)
-        return Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
-    try:
-        return _found_ticks(ring, number)
+        found = Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
     finally:
-        ring.close()
-        os.close(event)
+        if found.event is None:
+            os.close(event)
+    return found if found.event is None else replace(found, descriptor=event)
 
 
 def _open_timers(number: int) -> int:
