@@ -22,6 +22,7 @@ from memsampd.machines.cpulist import online_cpus
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import LEAST_SHARE
+from memsampd.sampler.perf.ticks import TickSource
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BranchSamples
 
@@ -256,7 +257,7 @@ def test_the_end_of_the_process_ends_it(program: Path, most_files: int | None) -
 
 
 def test_a_session_says_so_and_records_it(program: Path, tmp_path: Path) -> None:
-    config = SessionConfig(own_cpu_share=1e6, budget_share=1e-3)
+    config = SessionConfig(branches="timer", own_cpu_share=1e6, budget_share=1e-3)
     path = tmp_path / "recording"
     with switching(program, "a", "b") as process:
         with attached(process.pid, config, OutputConfig(path)) as session:
@@ -283,3 +284,21 @@ def test_a_session_says_so_and_records_it(program: Path, tmp_path: Path) -> None
     shares = [window.sampled_share for window in read_recording(path).windows]
     assert min(shares) < 1
     assert set(shares) <= told
+
+
+def test_who_is_sampled_by_ticks_is_sampled_all_the_time(program: Path) -> None:
+    config = SessionConfig(own_cpu_share=1e6, budget_share=1e-3)
+    with (
+        switching(program, "a", "b") as process,
+        attached(process.pid, config, OutputConfig()) as session,
+    ):
+        if session.snapshot().backend["branches"] != TickSource.name:
+            pytest.skip("ticks are not to be had here")
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while session.snapshot().estimate.windows < 3:
+            assert time.monotonic() < give_up, session.snapshot()
+            time.sleep(0.05)
+            session.step()
+        assert session.snapshot().overhead.sampled_share == 1
+        assert session.snapshot().overhead.sampling_seconds > 0
+        assert sampling_threads() == []
