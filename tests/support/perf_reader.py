@@ -19,7 +19,7 @@ _MOST_COUNTS, _REGISTERS, _IBS_BYTES = 5, 16, 4 + 5 * 8
 _BEFORE_IP = 8  # registers
 _FUNCTION_AT = 24  # in the raw part of a timer that has expired
 _REGISTERS_OF_64_BITS = 2
-_ROW = struct.Struct("<QQII5Q5Q2Q16Q")  # SAMPLE_DTYPE
+_ROW = struct.Struct("<QQII5Q5Q3Q16Q")  # SAMPLE_DTYPE
 
 
 class _ShortError(Exception):
@@ -122,9 +122,10 @@ def _sample(body: _Body, sample_type: int) -> bytes:
     for bit in (abi.ID, abi.STREAM_ID, abi.CPU, abi.PERIOD):
         word(bit)
     enabled_ns, running_ns, *counts = _counts(body) if sample_type & abi.READ else [0] * 7
-    ibs, source = (0, 0), 0
+    ibs, source, frames = (0, 0), 0, 0
     if sample_type & abi.CALLCHAIN:
-        address = (body.words(body.word()) or (address,))[-1]
+        frames = body.word()
+        address = (body.words(frames) or (address,))[-1]
         source = _function(body) if sample_type & abi.RAW else 0
     elif sample_type & abi.RAW:
         ibs = _ibs(body)
@@ -137,7 +138,7 @@ def _sample(body: _Body, sample_type: int) -> bytes:
     pid, tid = thread % 2**32, thread >> 32
     times = (enabled_ns, running_ns)
     return _ROW.pack(
-        time_ns, ip, pid, tid, event, address, source, *times, *counts, *ibs, *registers
+        time_ns, ip, pid, tid, event, address, source, *times, *counts, *ibs, frames, *registers
     )
 
 

@@ -145,6 +145,11 @@ class LeaderFollower:
         self._part(vector)
         return self._learn(vector)
 
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """Ids of the live phases, ascending."""
+        return tuple(sorted(self._ids))
+
     # -- what outlives it ----------------------------------------------------------------------
 
     def leaders(self, bins: int) -> tuple[Leader, ...]:

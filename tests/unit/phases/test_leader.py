@@ -36,11 +36,6 @@ def learn(model: LeaderFollower, windows: np.ndarray) -> list[int]:
     return [alive(phase) for phase in labels]
 
 
-def phases_of(model: LeaderFollower) -> tuple[int, ...]:
-    """Ids of those alive."""
-    return tuple(sorted(leader.phase for leader in model.leaders(MANY)))
-
-
 def rand_index(a: np.ndarray, b: list[int]) -> float:
     """Adjusted Rand index by counting pairs one by one."""
     x, y = np.asarray(a), np.asarray(b)
@@ -81,7 +76,7 @@ def test_one_distribution_is_one_phase(hits: Any, concentration: Any) -> None:
         p = rng.dirichlet([concentration] * BINS)
         model = LeaderFollower()
         learn(model, rng.multinomial(hits, p, size=250))
-        assert phases_of(model) == (0,)
+        assert model.phases == (0,)
 
 
 FEW, MANY = 64, 4096  # bins that vectors are compared by, and that they have
@@ -105,7 +100,7 @@ def test_branches_that_are_hot_by_chance_split_no_phase(branches: int, hits: int
         bins, p = spread(rng, branches), np.full(branches, 1 / branches)
         model = LeaderFollower(bins=FEW)
         learn(model, np.array([drawn(rng, hits, bins, p) for _ in range(250)]))
-        assert phases_of(model) == (0,)
+        assert model.phases == (0,)
 
 
 def test_known_phases_are_met_again_whatever_was_hot_then() -> None:
@@ -114,7 +109,7 @@ def test_known_phases_are_met_again_whatever_was_hot_then() -> None:
     one, other = spread(rng, 20), spread(rng, 20)
     before = LeaderFollower(bins=FEW)
     learn(before, np.array([drawn(rng, 100, b, p) for b in (one, other) for _ in range(200)]))
-    assert phases_of(before) == (0, 1)
+    assert before.phases == (0, 1)
     model = LeaderFollower(bins=FEW)
     model.restore(before.leaders(MANY))
     for phase, bins in enumerate((one, other)):
@@ -152,7 +147,7 @@ def test_one_distribution_with_changing_hits_is_one_phase() -> None:
     model = LeaderFollower()
     hits = rng.choice([5, 30, 100, 800], size=400)
     learn(model, np.stack([rng.multinomial(n, p) for n in hits]))
-    assert phases_of(model) == (0,)
+    assert model.phases == (0,)
 
 
 def test_disjoint_windows_are_different_phases_even_at_few_hits() -> None:
@@ -175,11 +170,11 @@ def test_windows_in_a_row_leave_a_phase_that_took_them_in(seed: int) -> None:
 
     one_by_one = LeaderFollower(split_tolerance=2)  # no two vectors are further apart
     learn(one_by_one, stream)
-    assert phases_of(one_by_one) == (0,)
+    assert one_by_one.phases == (0,)
 
     model = LeaderFollower()
     labels = learn(model, stream)
-    assert len(phases_of(model)) == 2
+    assert len(model.phases) == 2
     assert rand_index(truth[32:], labels[32:]) > 0.9
 
 
@@ -212,7 +207,7 @@ def test_tolerance_is_a_true_distance() -> None:
     for moved, phases in ((0.14, 1), (0.16, 2)):
         model = LeaderFollower()
         learn(model, np.array([[hits, 0.0], [hits * (1 - moved), hits * moved]]))
-        assert len(phases_of(model)) == phases
+        assert len(model.phases) == phases
 
 
 def test_centroid_is_the_mean_of_its_windows_with_weight_one_by_count_plus_one() -> None:
@@ -228,7 +223,7 @@ def test_slow_drift_is_followed() -> None:
     model = LeaderFollower(memory_windows=32)
     for step in np.linspace(0, 1, 2000):
         model.learn_counts(rng.multinomial(200, [1 - step, step]).astype(float))
-    assert phases_of(model) == (0,)
+    assert model.phases == (0,)
 
 
 def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused() -> None:
@@ -241,7 +236,7 @@ def test_phases_that_become_alike_merge_into_the_heavier_and_ids_are_not_reused(
         for share in (left, right, right):
             merged += model.learn_counts(hits * np.array([share, 1 - share])).merged
     assert merged == [(0, 1)]
-    assert phases_of(model) == (1,)
+    assert model.phases == (1,)
     new = model.learn_counts(np.array([0.0, 0.0, hits]))
     assert (new.phase, new.is_new) == (2, True)
 
@@ -277,7 +272,7 @@ def test_phases_are_bounded_dense_and_accounted_for_under_any_stream(
             alive.remove(gone)
             assert into in alive
         assert assignment.phase in alive
-        assert set(phases_of(model)) == alive
+        assert set(model.phases) == alive
         assert len(alive) <= max_phases
         assert 0 <= assignment.distance <= 2
 
@@ -286,8 +281,8 @@ def test_every_window_another_code_stays_bounded() -> None:
     model = LeaderFollower(max_phases=8)
     for k in range(200):
         model.learn_counts(100.0 * (np.arange(256) == k))
-    assert len(phases_of(model)) == 8
-    assert phases_of(model)[-1] == 199
+    assert len(model.phases) == 8
+    assert model.phases[-1] == 199
 
 
 def test_eviction_spares_the_active() -> None:
@@ -295,7 +290,7 @@ def test_eviction_spares_the_active() -> None:
     for k in (0, 0, 0, 1, 0, 2):
         last = model.learn_counts(100.0 * (np.arange(4) == k))
     assert last.merged == ((1, 0),)
-    assert phases_of(model) == (0, 2)
+    assert model.phases == (0, 2)
     # The survivor's centroid is untouched by what was counted to it.
     assert model.learn_counts(np.array([100.0, 0, 0, 0])).distance == 0
 
@@ -309,15 +304,15 @@ def test_windows_in_a_row_leave_though_there_are_as_many_phases_as_may_be() -> N
     model = LeaderFollower(tolerance=1.1, max_phases=3)
     for vector in 10 * [counts(0, 1)] + 2 * [counts(20, 21)] + 3 * [counts(30, 31)]:
         model.learn_counts(vector)
-    assert phases_of(model) == (0, 1, 2)
+    assert model.phases == (0, 1, 2)
     assert not model.learn_counts(counts(0, 1)).is_new
     first = model.learn_counts(counts(0, 2))
     assert first.phase == 0  # within the tolerance of it
     second = model.learn_counts(counts(0, 2))
     assert second.is_new
     assert second.merged == ((1, 2),) or second.merged == ((1, 0),)
-    assert second.phase in phases_of(model)
-    assert len(phases_of(model)) == 3
+    assert second.phase in model.phases
+    assert len(model.phases) == 3
     assert model.learn_counts(counts(0, 1)).phase == 0
 
 
@@ -327,7 +322,7 @@ def test_same_windows_same_phases_whatever_the_interface() -> None:
     for index, counts in enumerate(stream):
         window = Window(index, 0, 0, 0.1, counts.astype(float), int(counts.sum()), 0, 0, {})
         assert one.assign(window).phase == two.learn_counts(counts.astype(float)).phase
-    assert phases_of(one) == phases_of(two)
+    assert one.phases == two.phases
 
 
 def test_another_one_goes_on_with_its_phases() -> None:
@@ -338,7 +333,7 @@ def test_another_one_goes_on_with_its_phases() -> None:
     shift = {each.phase: each.phase + 40 for each in one.leaders(windows.shape[1])}
     known = [replace(each, phase=shift[each.phase]) for each in one.leaders(windows.shape[1])]
     other.restore(known)
-    assert phases_of(other) == tuple(sorted(shift.values()))
+    assert other.phases == tuple(sorted(shift.values()))
     again = learn(other, windows[200:])
     expected = learn(one, windows[200:])
     assert again == [shift.get(phase, phase + 40) for phase in expected]
@@ -358,7 +353,7 @@ def test_refuses_what_is_no_vector_of_hits() -> None:
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ValueError, match="counts"):
             model.learn_counts(np.array([3.0, bad]))
-    assert phases_of(model) == ()
+    assert model.phases == ()
     for options in ({"tolerance": 3}, {"max_phases": 0}, {"memory_windows": 0}):
         with pytest.raises(ValueError, match=r"tolerance|at least"):
             LeaderFollower(**options)

@@ -44,8 +44,9 @@ def expected(fields: SampleFields, sample_type: int) -> NDArray[np.void]:
         row["enabled_ns"], row["running_ns"] = fields.enabled_ns, fields.running_ns
         row["counts"][0, : len(fields.counts)] = fields.counts
     has_chain = sample_type & abi.CALLCHAIN
-    if has_chain and fields.chain:
-        row["address"] = fields.chain[-1]
+    if has_chain:
+        row["frames"] = len(fields.chain)
+        row["address"] = fields.chain[-1] if fields.chain else row["address"]
     if sample_type & abi.RAW and has_chain and not sample_type & abi.DATA_SRC:
         row["data_source"] = int.from_bytes(fields.padded_raw[24:32].ljust(8, b"\0"), "little")
         if len(fields.padded_raw) < 32:

@@ -38,6 +38,7 @@ typedef struct {
     uint64_t counts[RECORDS_COUNTS];
     uint64_t ibs_op_data;
     uint64_t ibs_op_data3;
+    uint64_t frames; /* in the chain */
     uint64_t registers[REGISTERS];
 } Sample;
 
@@ -54,13 +55,14 @@ records_registers(uint64_t sample_type)
     return sample_type & PERF_SAMPLE_REGS_USER ? SAMPLED_REGISTERS | ip : 0;
 }
 
-/* Whom the kernel called, innermost first: only where it was entered is kept. */
+/* Whom the kernel called, innermost first: only how many, and where it was entered, is kept. */
 static int
 take_chain(Rest *rest, Sample *to)
 {
     uint64_t frames;
     if (take(rest, &frames, sizeof frames) < 0 || frames > rest->left / sizeof frames)
         return -1;
+    to->frames = frames;
     if (frames == 0)
         return 0;
     return take(rest, NULL, (size_t)(frames - 1) * sizeof frames) < 0

@@ -31,6 +31,7 @@ SAMPLE_DTYPE = np.dtype(
         ("counts", "u8", _core.SAMPLE_COUNTS_MOST),
         ("ibs_op_data", "u8"),
         ("ibs_op_data3", "u8"),
+        ("frames", "u8"),
         ("registers", "u8", 16),
     ]
 )

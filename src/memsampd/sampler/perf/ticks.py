@@ -202,13 +202,16 @@ def _judged(samples: NDArray[np.void], number: int, seconds: float) -> Ticks:
         number: of the tracepoint.
         seconds: from one tick to the next.
     """
-    pairs = Counter(zip(samples["data_source"].tolist(), samples["address"].tolist(), strict=True))
-    for (function, entry), count in pairs.most_common():
-        is_it = (samples["data_source"] == function) & (samples["address"] == entry)
-        if count < _TRIAL_LEAST or not (function and entry):
+    for function, count in Counter(samples["data_source"].tolist()).most_common():
+        if count < _TRIAL_LEAST or not function:
             break
-        ticks = (samples["time_ns"][is_it] - samples["time_ns"][is_it][0]) * 1e-9 / seconds
+        of_it = samples[samples["data_source"] == function]
+        ticks = (of_it["time_ns"] - of_it["time_ns"][0]) * 1e-9 / seconds
         if (np.abs(ticks - np.round(ticks)) < _TRIAL_OFF_MOST).mean() < _TRIAL_REGULAR:
+            continue
+        # What interrupts the kernel, another interrupt's work included, has its frames besides.
+        entries = of_it["address"][of_it["frames"] == of_it["frames"].min()]
+        if len(entries) < _TRIAL_LEAST or not (entries == entries[0]).all() or not entries[0]:
             continue
         event = HardwareEvent(
             "ticks",
@@ -217,7 +220,7 @@ def _judged(samples: NDArray[np.void], number: int, seconds: float) -> Ticks:
             excludes_kernel=False,
             filter=f"function=={function:#x}",
         )
-        return Ticks(event, entry, seconds)
+        return Ticks(event, int(entries[0]), seconds)
     return Ticks(why_not=f"none of {len(samples)} timers that interrupted a thread was the tick")
 
 
