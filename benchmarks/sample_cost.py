@@ -13,18 +13,16 @@ Run: ``python benchmarks/sample_cost.py [--quick] [--json FILE]``.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import mmap
-import os
 import statistics
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from memsampd import _core
 from memsampd.sampler.perf.costs import SamplingCost
+from memsampd.sampler.perf.groups import TASK_CLOCK, close_all, own_thread
 from memsampd.sampler.perf.ticks import Ticks, try_ticks
 from verdict import add_options, finish
 
@@ -51,28 +49,15 @@ class Way(NamedTuple):
 @contextmanager
 def sampled(way: Way) -> Iterator[None]:
     """Have this thread sampled."""
-    event = way.ticks.event if way.ticks else None
-    period = 1 if event else round(way.period_seconds * 1e9)
-    fields = _core.SAMPLE_REGISTERS | (_core.SAMPLE_CHAIN if event else 0)
-    fd = _core.perf_open_sampler(
-        threading.get_native_id(),
-        -1,
-        period,
-        RING_BYTES // 2,
-        _core.INHERIT_NOTHING,
-        type=event.type if event else _core.PERF_TYPE_SOFTWARE,
-        config=event.config if event else _core.PERF_COUNT_SW_TASK_CLOCK,
-        sample_type=fields,
-        exclude_kernel=event is None,
-    )
-    ring = _core.PerfRing(fd, RING_BYTES, fields)
+    event, period, fields = TASK_CLOCK, round(way.period_seconds * 1e9), _core.SAMPLE_REGISTERS
+    if way.ticks and way.ticks.event:
+        event, period, fields = way.ticks.event, 1, fields | _core.SAMPLE_CHAIN
+    groups = own_thread(event, period, RING_BYTES, fields)
     try:
-        if event:
-            fcntl.ioctl(fd, _core.PERF_EVENT_IOC_SET_FILTER, event.filter.encode() + b"\0")
-        yield
+        with closing(_core.PerfRing(groups[0][0], RING_BYTES, fields)):
+            yield
     finally:
-        ring.close()
-        os.close(fd)
+        close_all(groups)
 
 
 def sample_seconds(way: Way, area: mmap.mmap, pairs: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from memsampd.cli.list import add_socket, ask, columns
+from memsampd.cli.list import add_socket, ask, columns, why_of
 from memsampd.names import age_words, printable
 
 _UNKNOWN = "-"
@@ -124,8 +124,7 @@ def _whys(target: dict[str, Any]) -> Iterator[str]:
 
     if target["state"] == "idle":
         return  # it is in nobody's way
-    why = "; ".join(filter(None, (target["reason"], target["remedy"])))
-    if why:
+    if why := why_of(target):
         yield printable(f"{target['state']}: {why}")
     caches = target.get("caches", ())
     if caches and caches[-1]["miss_ratio"] is None:

@@ -78,8 +78,12 @@ def table(targets: Sequence[dict[str, Any]]) -> str:
     return columns([_HEADINGS, *map(_row, targets)])
 
 
+def why_of(target: dict[str, Any]) -> str:
+    """What is in the way of a target, with the remedy; empty if nothing is."""
+    return "; ".join(filter(None, (target["reason"], target["remedy"])))
+
+
 def _row(target: dict[str, Any]) -> tuple[str, ...]:
-    why = "; ".join(filter(None, (target["reason"], target["remedy"])))
     return (
         str(target["pid"]),
         printable(target["command"]),
@@ -88,7 +92,7 @@ def _row(target: dict[str, Any]) -> tuple[str, ...]:
         str(target.get("phases", "-")),
         str(target.get("bursts", "-")),
         _miss_ratio(target.get("caches") or []),
-        printable(why),
+        printable(why_of(target)),
     )
 
 

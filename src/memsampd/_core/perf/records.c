@@ -71,18 +71,6 @@ take_chain(Rest *rest, Sample *to)
 }
 
 static int
-take_expired(Rest *rest, Sample *to)
-{
-    uint32_t bytes;
-    if (take(rest, &bytes, sizeof bytes) < 0 || bytes > rest->left)
-        return -1;
-    Rest raw = {rest->at, bytes};
-    if (take(&raw, NULL, EXPIRED_FUNCTION_BYTE) == 0)
-        take(&raw, &to->data_source, sizeof to->data_source);
-    return take(rest, NULL, bytes);
-}
-
-static int
 take_counts(Rest *rest, Sample *to)
 {
     uint64_t members;
@@ -94,15 +82,18 @@ take_counts(Rest *rest, Sample *to)
 }
 
 static int
-take_raw(Rest *rest, Sample *to)
+take_raw(Rest *rest, uint64_t sample_type, Sample *to)
 {
     uint32_t bytes, capabilities;
     uint64_t registers[IBS_REGISTERS];
     if (take(rest, &bytes, sizeof bytes) < 0 || bytes > rest->left)
         return -1;
     Rest raw = {rest->at, bytes};
-    if (take(&raw, &capabilities, sizeof capabilities) == 0 &&
-        take(&raw, registers, sizeof registers) == 0) {
+    if (sample_type & PERF_SAMPLE_CALLCHAIN) {
+        if (take(&raw, NULL, EXPIRED_FUNCTION_BYTE) == 0)
+            take(&raw, &to->data_source, sizeof to->data_source);
+    } else if (take(&raw, &capabilities, sizeof capabilities) == 0 &&
+               take(&raw, registers, sizeof registers) == 0) {
         to->ibs_op_data = registers[IBS_OP_DATA];
         to->ibs_op_data3 = registers[IBS_OP_DATA3];
     }
@@ -148,10 +139,9 @@ take_sample(Rest *rest, uint64_t sample_type, Sample *to)
             return -1;
     if (sample_type & PERF_SAMPLE_READ && take_counts(rest, to) < 0)
         return -1;
-    const int has_chain = (sample_type & PERF_SAMPLE_CALLCHAIN) != 0;
-    if (has_chain && take_chain(rest, to) < 0)
+    if (sample_type & PERF_SAMPLE_CALLCHAIN && take_chain(rest, to) < 0)
         return -1;
-    if (sample_type & PERF_SAMPLE_RAW && (has_chain ? take_expired : take_raw)(rest, to) < 0)
+    if (sample_type & PERF_SAMPLE_RAW && take_raw(rest, sample_type, to) < 0)
         return -1;
     if (sample_type & PERF_SAMPLE_REGS_USER && take_registers(rest, sample_type, to) < 0)
         return -1;

@@ -189,6 +189,11 @@ def _work_ns() -> int:
     return time.thread_time_ns() - start_ns
 
 
+def tick_seconds() -> float:
+    """Time from one tick of the kernel to the next, as it was built."""
+    return time.clock_getres(_CLOCK_MONOTONIC_COARSE)
+
+
 def measure_switch_cost() -> SwitchCost:
     """What switches take, measured on this thread and another one that wake each other on one CPU.
 
@@ -217,8 +222,7 @@ def measure_switch_cost() -> SwitchCost:
     alone, opened, sampled = zip(*found, strict=True)
     open_seconds = max(min(opened) - min(alone), 0) / _SWITCHES * 1e-9
     timer_seconds = (_median(sampled) - _median(alone)) / _SWITCHES * 1e-9
-    tick_seconds = time.clock_getres(_CLOCK_MONOTONIC_COARSE)
-    return SwitchCost(max(timer_seconds, open_seconds), open_seconds, tick_seconds)
+    return SwitchCost(max(timer_seconds, open_seconds), open_seconds, tick_seconds())
 
 
 class SwitchCostMeter:

@@ -6,6 +6,7 @@ import fcntl
 import math
 import os
 import resource
+import threading
 from collections.abc import Iterable
 
 import msgspec
@@ -172,6 +173,26 @@ class SamplerOptions(msgspec.Struct, frozen=True):
                 f"process {self.pid} needs more than {self.most_files} descriptors, its share",
                 "raise the limit of open files (ulimit -Hn, LimitNOFILE=)",
             )
+
+
+def own_thread(
+    event: HardwareEvent, period: int, ring_bytes: int, fields: int
+) -> list[tuple[int, ...]]:
+    """Open an event of the calling thread, as ``open_groups`` does, for trials and measurements.
+
+    Raises:
+        OSError: as perf_event_open(2).
+    """
+    options = SamplerOptions(
+        os.getpid(),
+        period,
+        ring_bytes // 2,
+        ring_bytes,
+        follow_forks=False,
+        groups=(EventGroup(event),),
+        fields=fields,
+    )
+    return options.open_groups(threading.get_native_id(), -1, _core.INHERIT_NOTHING)
 
 
 def close_all(groups: Iterable[tuple[int, ...]]) -> None:

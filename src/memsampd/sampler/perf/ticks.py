@@ -11,9 +11,9 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import threading
 import time
 from collections import Counter
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import msgspec
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError
 from memsampd.machines.pmu import HardwareEvent
-from memsampd.sampler.perf.costs import SamplingCost, SwitchCost
+from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, tick_seconds
 from memsampd.sampler.perf.counts import NO_COUNTERS
-from memsampd.sampler.perf.groups import EventGroup, SamplerOptions
+from memsampd.sampler.perf.groups import EventGroup, SamplerOptions, close_all, own_thread
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.perf.source import (
@@ -41,7 +41,6 @@ from memsampd.sampler.records import BranchSamples
 TRACEFS = Path("/sys/kernel/tracing")
 SAMPLE_SECONDS = 9e-6
 """What a sample takes of a thread that uses its caches; 1 us of others (docs/sampling.md)."""
-_CLOCK_MONOTONIC_COARSE = 6  # goes on by a tick
 _TRACEPOINT = "events/timer/hrtimer_expire_entry"
 # Where the core looks for the function of the timer (_core/perf/records.c).
 _FUNCTION_FIELD = re.compile(r"void \* function;\s*offset:24;\s*size:8;")
@@ -99,11 +98,6 @@ def cost_of_ticks(timer: SamplingCost) -> SamplingCost:
     return SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds))
 
 
-def tick_seconds() -> float:
-    """Time from one tick to the next, as this kernel was built."""
-    return time.clock_getres(_CLOCK_MONOTONIC_COARSE)
-
-
 def tracepoint_id(root: Path = TRACEFS) -> int:
     """The number of the tracepoint of timers that expire.
 
@@ -135,49 +129,30 @@ def try_ticks(root: Path = TRACEFS) -> Ticks:
         root: where tracefs is.
     """
     try:
-        number = tracepoint_id(root)
-        event = _open_timers(number)
+        timers = HardwareEvent(
+            "the tracepoint of timers",
+            _core.PERF_TYPE_TRACEPOINT,
+            tracepoint_id(root),
+            excludes_kernel=False,
+        )
+        with ExitStack() as opened:
+            groups = own_thread(timers, 1, _TRIAL_RING_BYTES, _TRIAL_FIELDS)
+            opened.callback(close_all, groups)
+            ((descriptor,),) = groups
+            with closing(_core.PerfRing(descriptor, _TRIAL_RING_BYTES, _TRIAL_FIELDS)) as ring:
+                found = _found_ticks(ring, timers)
+            if found.event is None:
+                return found
+            fcntl.ioctl(descriptor, _core.PERF_EVENT_IOC_DISABLE, 0)
+            opened.pop_all()
+            return replace(found, descriptor=descriptor)
     except MemsampdError as error:
         return Ticks(why_not=str(error))
-    found = Ticks()
-    try:
-        ring = _core.PerfRing(event, _TRIAL_RING_BYTES, _TRIAL_FIELDS)
-        try:
-            found = _found_ticks(ring, number)
-        finally:
-            ring.close()
-        fcntl.ioctl(event, _core.PERF_EVENT_IOC_DISABLE, 0)
     except OSError as error:
-        found = Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
-    finally:
-        if found.event is None:
-            os.close(event)
-    return found if found.event is None else replace(found, descriptor=event)
+        return Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
 
 
-def _open_timers(number: int) -> int:
-    """Have all timers that interrupt this thread, with their functions.
-
-    Raises:
-        MemsampdError: the kernel refuses.
-    """
-    try:
-        return _core.perf_open_sampler(
-            threading.get_native_id(),
-            -1,
-            1,
-            _TRIAL_RING_BYTES // 2,
-            _core.INHERIT_NOTHING,
-            type=_core.PERF_TYPE_TRACEPOINT,
-            config=number,
-            sample_type=_TRIAL_FIELDS,
-            exclude_kernel=False,
-        )
-    except OSError as error:
-        raise explain_refusal(error, "the tracepoint of timers") from error
-
-
-def _found_ticks(ring: _core.PerfRing, number: int) -> Ticks:
+def _found_ticks(ring: _core.PerfRing, timers: HardwareEvent) -> Ticks:
     """Be in user mode until some ticks have come: from where these enter the kernel, that is it."""
     seconds = tick_seconds()
     give_up_seconds = time.monotonic() + _TRIAL_MOST_SECONDS
@@ -188,18 +163,18 @@ def _found_ticks(ring: _core.PerfRing, number: int) -> Ticks:
             for _ in range(_PURE_TURNS):
                 pass
         found = np.concatenate([found, np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)])
-        judged = _judged(found, number, seconds)
+        judged = _judged(found, timers, seconds)
         if judged.event is not None or time.monotonic() > give_up_seconds:
             break
     return judged
 
 
-def _judged(samples: NDArray[np.void], number: int, seconds: float) -> Ticks:
+def _judged(samples: NDArray[np.void], timers: HardwareEvent, seconds: float) -> Ticks:
     """Which of the timers that expired is the tick, if one is: it comes at regular times.
 
     Args:
         samples: of SAMPLE_DTYPE, with chains and raw records: of a thread in user mode, mostly.
-        number: of the tracepoint.
+        timers: the tracepoint, without a filter.
         seconds: from one tick to the next.
     """
     for function, count in Counter(samples["data_source"].tolist()).most_common():
@@ -213,13 +188,7 @@ def _judged(samples: NDArray[np.void], number: int, seconds: float) -> Ticks:
         entries = of_it["address"][of_it["frames"] == of_it["frames"].min()]
         if len(entries) < _TRIAL_LEAST or not (entries == entries[0]).all() or not entries[0]:
             continue
-        event = HardwareEvent(
-            "ticks",
-            _core.PERF_TYPE_TRACEPOINT,
-            number,
-            excludes_kernel=False,
-            filter=f"function=={function:#x}",
-        )
+        event = replace(timers, name="ticks", filter=f"function=={function:#x}")
         return Ticks(event, int(entries[0]), seconds)
     return Ticks(why_not=f"none of {len(samples)} timers that interrupted a thread was the tick")
 

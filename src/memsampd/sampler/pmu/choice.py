@@ -193,18 +193,28 @@ def choose(
         CapabilityError: what the user wants is not to be had here; why.
     """
     chosen_clock, why_clock = _choose_clock(trials, clock)
-    chosen_branches, why_branches = _choose_branches(trials, branches, chosen_clock)
-    if chosen_branches == "timer" and branches != "timer":
-        chosen_branches, why = _choose_ticks(ticks, branches, chosen_clock, period_seconds)
-        why_branches = why if branches == "ticks" else f"{why_branches}; {why}"
+    chosen_branches, why_branches = _choose_branches(
+        trials, branches, chosen_clock, ticks, period_seconds
+    )
     return Choice(chosen_branches, chosen_clock, tuple(dict.fromkeys((why_branches, why_clock))))
 
 
 def _choose_branches(
-    trials: PmuTrials, branches: BranchChoice, clock: str
+    trials: PmuTrials, branches: BranchChoice, clock: str, ticks: Ticks, period_seconds: float
 ) -> tuple[BranchKind, str]:
-    if branches in ("timer", "ticks"):
-        return "timer", f"the {branches} is wanted"
+    if branches == "timer":
+        return "timer", "the timer is wanted"
+    whys = []
+    if branches != "ticks":
+        whys.append(_why_no_pmu(trials, branches, clock))
+        if not whys[0]:
+            return "pmu", "the PMU's branches passed their trial"
+    why = _why_no_ticks(ticks, branches, clock, period_seconds)
+    whys.append(why or "ticks passed their trial")
+    return "timer" if why else "ticks", "; ".join(whys)
+
+
+def _why_no_pmu(trials: PmuTrials, branches: BranchChoice, clock: str) -> str:
     why = trials.no_branches
     if not why and clock == "counters" and any(event.is_ibs for event in trials.branch_events):
         why = "samples of AMD's IBS carry no counters: choose the timer, or --clock registers"
@@ -212,13 +222,11 @@ def _choose_branches(
         raise CapabilityError(f"--branches pmu: {why}", "leave it out: the timer is used then")
     if not why and branches == "auto" and clock == "registers":
         why = "the clock by registers was measured with the timer"
-    return ("timer", why) if why else ("pmu", "the PMU's branches passed their trial")
+    return why
 
 
-def _choose_ticks(
-    ticks: Ticks, branches: BranchChoice, clock: str, period_seconds: float
-) -> tuple[BranchKind, str]:
-    """Ticks in place of a timer of our own, which costs more."""
+def _why_no_ticks(ticks: Ticks, branches: BranchChoice, clock: str, period_seconds: float) -> str:
+    """Why a timer of our own, which costs more, is used in place of ticks."""
     why = ticks.why_not
     if not why and clock == "counters":
         why = "counters are not read at ticks: choose the timer, or --clock registers"
@@ -231,7 +239,7 @@ def _choose_ticks(
                 f"ticks come every {1e3 * ticks.seconds:g} ms, "
                 f"samples are to come every {1e3 * period_seconds:.2g}"
             )
-    return ("timer", why) if why else ("ticks", "ticks passed their trial")
+    return why
 
 
 def _choose_clock(
