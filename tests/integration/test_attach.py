@@ -441,6 +441,20 @@ def test_run_starts_nothing_if_the_recording_exists(tmp_path: Path) -> None:
     assert started.exists()
 
 
+def test_run_starts_nothing_if_what_is_named_as_the_store_is_none(tmp_path: Path) -> None:
+    notes, started = tmp_path / "notes.txt", tmp_path / "started"
+    notes.write_text("buy milk")
+    words = ("--no-listen", "--store", notes, "--", "touch", started)
+    done = memsampd("run", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"error: {notes} is no store of memsampd's; name another file" in done.stderr
+    assert notes.read_text() == "buy milk"
+    assert os.listdir(tmp_path) == [notes.name]
+    notes.write_text("")
+    assert memsampd("run", *words).returncode == 0
+    assert started.exists()
+
+
 def test_run_says_when_it_cannot_observe() -> None:
     options = ("--no-listen", "-o", "/proc/nowhere/x")
     command = [MEMSAMPD, "run", *options, "--", "sh", "-c", "read line; exit 5"]

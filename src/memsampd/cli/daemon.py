@@ -62,7 +62,8 @@ class DaemonCommand:
         with ExitStack() as stack:
             store = None
             if config.store.keep:
-                store = ProfileStore(state_dir / FILE_NAME, config.store.most_mebibytes << 20)
+                most_bytes = config.store.most_mebibytes << 20
+                store = ProfileStore(state_dir / FILE_NAME, most_bytes, owns_path=True)
                 stack.callback(store.close)
             node = Node(
                 config,

@@ -214,7 +214,8 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
 
     Raises:
         UsageError: a value is out of range.
-        RecordingError: the recording exists already, and is not to be replaced.
+        MemsampdError: the recording exists already, and is not to be replaced, or what is named as
+            the store is none.
     """
     from memsampd.daemon.config import OutputConfig, SessionConfig
 
@@ -247,6 +248,10 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         from memsampd.exporters.recording.format import FORMAT
 
         check_new(args.output, FORMAT.kind, args.force)
+    if args.store is not None:
+        from memsampd.daemon.store.file import check_named
+
+        check_named(args.store)
     output = OutputConfig(
         recording=args.output,
         overwrite=args.force,

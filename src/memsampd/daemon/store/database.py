@@ -18,6 +18,7 @@ from memsampd.daemon.store.file import (
     check_file,
     connected,
     is_damage,
+    is_store,
     prepare_patiently,
 )
 from memsampd.daemon.store.keys import ProgramKey
@@ -52,7 +53,8 @@ class ProfileStore:
     Args:
         path: the file; its directory is made if it is not there.
         most_bytes: the file grows to this size; the profiles written longest ago go first.
-        sets_aside: a file that cannot be used is renamed, and another one begun.
+        sets_aside: a store that cannot be used is renamed, and another one begun.
+        owns_path: no file of that name is anybody else's: what is no store is renamed, too.
         now: monotonic time in seconds.
 
     Attributes:
@@ -65,12 +67,14 @@ class ProfileStore:
         most_bytes: int = 64 << 20,
         *,
         sets_aside: bool = True,
+        owns_path: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.trouble = ""
         self._path = path
         self._most_bytes = max(most_bytes, _LEAST_BYTES)
         self._sets_aside = sets_aside
+        self._owns_path = owns_path
         self._now = now
         self._connection: sqlite3.Connection | None = None
         self._again_seconds = -float("inf")
@@ -228,16 +232,22 @@ class ProfileStore:
         """Rename the file, with its log: another one begins.
 
         Raises:
-            StoreUnusableError: that is not wanted.
+            StoreUnusableError: that is not wanted, or would move or replace a file of others.
         """
         self._close()
-        if not self._sets_aside:
+        if not self._sets_aside or self._is_foreign(self._path):
             raise StoreUnusableError(why)
         aside = self._path.with_name(f"{self._path.name}.unusable")
+        if self._is_foreign(aside):
+            raise StoreUnusableError(f"{why}, and {aside} is in the way")
         for suffix in ("-wal", "-shm", "-journal", ""):
             with suppress(FileNotFoundError):
                 os.replace(f"{self._path}{suffix}", f"{aside}{suffix}")
         logger.warning("%s cannot be used (%s): it is %s now", self._path, why, aside)
+
+    def _is_foreign(self, path: Path) -> bool:
+        """Whether there is a file that may be somebody else's."""
+        return not self._owns_path and os.path.lexists(path) and not is_store(path)
 
 
 def _words(error: Exception) -> str:

@@ -9,16 +9,46 @@ import time
 from pathlib import Path
 
 from memsampd.daemon.store.tables import PAGE_BYTES, SCHEMA
+from memsampd.errors import MemsampdError
 
 FILE_NAME = "profiles.sqlite"
 VERSION = 2
 _APPLICATION_ID = 0x6D656D73  # "mems"
+_SQLITE_HEAD, _ID_BYTES = b"SQLite format 3\0", slice(68, 72)  # of its file format, section 1.3
 _BUSY_SECONDS = 2.0
 _KEPT_LOG_BYTES = 1 << 20
 
 
 class StoreUnusableError(Exception):
     """The file is no store of this version; the message says why."""
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file's header says that it is a store of memsampd's, of whatever version.
+
+    Raises:
+        OSError: it is not there, or cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(_ID_BYTES.stop)
+    is_ours = head[_ID_BYTES] == _APPLICATION_ID.to_bytes(4, "big")
+    return is_ours and head.startswith(_SQLITE_HEAD)
+
+
+def check_named(path: Path) -> None:
+    """See beforehand that a file which a user names is a store, or still to be made one.
+
+    Raises:
+        MemsampdError: it is something else.
+    """
+    try:
+        is_other = path.stat().st_size > 0 and not is_store(path)
+    except OSError:  # who opens it says why
+        return
+    if is_other:
+        raise MemsampdError(f"{path} is no store of memsampd's", "name another file")
 
 
 def check_file(path: Path) -> None:
@@ -73,6 +103,12 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
         raise StoreUnusableError(f"it has version {version}, this memsampd knows {VERSION}")
     if is_new:
         file.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        # Before it has a log: whatever happens, the file's header says what it is (is_store).
+        with file:
+            file.executescript(
+                f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA application_id = {_APPLICATION_ID};"
+                f"PRAGMA user_version = {VERSION};COMMIT;"
+            )
     for pragma in (
         "journal_mode = WAL",
         "synchronous = NORMAL",
@@ -85,12 +121,6 @@ def prepare(file: sqlite3.Connection, most_bytes: int) -> None:
         "cache_size = -512",
     ):
         file.execute(f"PRAGMA {pragma}").fetchall()
-    if is_new:
-        with file:
-            file.executescript(
-                f"BEGIN IMMEDIATE;{SCHEMA}PRAGMA application_id = {_APPLICATION_ID};"
-                f"PRAGMA user_version = {VERSION};COMMIT;"
-            )
 
 
 def prepare_patiently(file: sqlite3.Connection, most_bytes: int) -> None:

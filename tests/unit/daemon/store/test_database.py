@@ -20,9 +20,10 @@ from invented import burst_record
 
 from memsampd.daemon.store import database
 from memsampd.daemon.store.database import ProfileStore
-from memsampd.daemon.store.file import VERSION, connected, prepare
+from memsampd.daemon.store.file import VERSION, check_named, connected, is_store, prepare
 from memsampd.daemon.store.keys import ProgramKey
 from memsampd.daemon.store.profiles import Profile, StoredBurst, pack_burst, unpack_burst
+from memsampd.errors import MemsampdError
 from memsampd.phases.records import Leader
 
 BINS = 8
@@ -50,15 +51,17 @@ def same(one: Profile, other: Profile) -> bool:
     return leaders and replace(one, leaders=()) == replace(other, leaders=())
 
 
-def saved(path: Path, profile: Profile = PROFILE, key: ProgramKey = KEY) -> None:
-    store = ProfileStore(path)
+def saved(
+    path: Path, profile: Profile = PROFILE, key: ProgramKey = KEY, *, owns_path: bool = False
+) -> None:
+    store = ProfileStore(path, owns_path=owns_path)
     store.save(key, profile, 5.0)
     store.close()
     assert store.trouble == ""
 
 
-def found(path: Path, key: ProgramKey = KEY) -> Profile | None:
-    store = ProfileStore(path)
+def found(path: Path, key: ProgramKey = KEY, *, owns_path: bool = False) -> Profile | None:
+    store = ProfileStore(path, owns_path=owns_path)
     told = store.find(key, BINS)
     store.close()
     return told
@@ -119,23 +122,89 @@ def spoil(path: Path, how: str) -> None:
         file.close()
 
 
-@pytest.mark.parametrize("how", ["nonsense", "cut", "overwritten", "newer", "another's"])
+@pytest.mark.parametrize(
+    ("how", "owns_path"),
+    [
+        ("cut", False),
+        ("overwritten", False),
+        ("newer", False),
+        ("nonsense", True),
+        ("another's", True),
+    ],
+)
 def test_a_store_that_cannot_be_used_is_set_aside(
-    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, how: str, owns_path: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "store"
     saved(path)
     spoil(path, how)
     before = path.read_bytes()
-    assert found(path) is None
-    saved(path)
-    assert found(path) is not None
+    assert found(path, owns_path=owns_path) is None
+    saved(path, owns_path=owns_path)
+    assert found(path, owns_path=owns_path) is not None
     assert (tmp_path / "store.unusable").read_bytes() == before
     (message,) = {each.getMessage() for each in caplog.records if each.levelname == "WARNING"}
     assert "cannot be used" in message
     assert message.endswith("store.unusable now")
     if how == "newer":
         assert f"it has version {VERSION + 1}, this memsampd knows {VERSION}" in message
+
+
+@pytest.mark.parametrize("how", ["nonsense", "another's"])
+def test_a_file_that_may_be_somebody_else_s_stays_where_it_is(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "notes.txt"
+    saved(path)
+    spoil(path, how)
+    before = path.read_bytes()
+    store = ProfileStore(path)
+    store.save(KEY, PROFILE, 5.0)
+    assert store.find(KEY, BINS) is None
+    assert f"{path} cannot be used" in store.trouble
+    store.close()
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["notes.txt"]
+    with pytest.raises(MemsampdError, match="is no store of memsampd's; name another file"):
+        check_named(path)
+
+
+def test_what_is_in_the_way_of_a_store_that_is_set_aside_is_not_replaced(tmp_path: Path) -> None:
+    path, aside = tmp_path / "store", tmp_path / "store.unusable"
+    aside.write_text("not at all")
+    saved(path)
+    spoil(path, "newer")
+    before = path.read_bytes()
+    store = ProfileStore(path)
+    assert store.find(KEY, BINS) is None
+    assert f"it has version {VERSION + 1}" in store.trouble
+    assert store.trouble.endswith(f"{aside} is in the way")
+    store.close()
+    assert (path.read_bytes(), aside.read_text()) == (before, "not at all")
+    aside.unlink()
+    for _ in range(2):  # a store of ours is replaced
+        assert found(path) is None
+        assert aside.read_bytes() == before
+        spoil(path, "newer")
+
+
+def test_a_file_that_a_user_names_is_a_store_or_to_be_one(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    check_named(path)
+    path.touch()
+    check_named(path)
+    saved(path)
+    check_named(path)
+    for other in (tmp_path, Path(__file__)):
+        with pytest.raises(MemsampdError, match="is no store"):
+            check_named(other)
+
+
+def test_a_store_is_one_before_it_has_been_closed(tmp_path: Path) -> None:
+    """What was written last is in its log: whoever is killed leaves no file that is nobody's."""
+    path = tmp_path / "store"
+    store = ProfileStore(path)
+    assert store.find(KEY, BINS) is None
+    assert is_store(path)
+    store.close()
 
 
 def test_who_only_looks_renames_nothing(tmp_path: Path) -> None:
