@@ -43,7 +43,7 @@ class StoreCommand:
         """Do it.
 
         Raises:
-            MemsampdError: there is no store, or it cannot be used.
+            MemsampdError: there is no store, it cannot be used, or a profile is not there.
         """
         if args.what == "list":
             if args.id or args.all:
@@ -91,11 +91,19 @@ def _list(args: argparse.Namespace) -> int:
 def _forget(args: argparse.Namespace) -> int:
     store = _open(args)
     try:
+        known = {each.id for each in store.list()}
         count = store.forget(None if args.all else tuple(args.id))
         _check(store)
     finally:
         store.close()
-    sys.stdout.write(f"{count} {'profile is' if count == 1 else 'profiles are'} forgotten\n")
+    sys.stdout.write(
+        f"{count} {'profile is' if count == 1 else 'profiles are'} forgotten; "
+        "what is observed now is written again: detach it first\n"
+    )
+    if missing := sorted(set(args.id) - known):
+        raise MemsampdError(
+            f"there is no profile {', '.join(map(str, missing))}", "see memsampd store list"
+        )
     return 0
 
 

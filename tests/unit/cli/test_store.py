@@ -53,12 +53,22 @@ def test_profiles_are_listed_the_latest_first(
 
 
 def test_profiles_are_forgotten(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["store", "forget", "--id", "1", "3", "9", "--file", str(file)]) == 0
-    assert capsys.readouterr().out == "2 profiles are forgotten\n"
+    again = "what is observed now is written again: detach it first"
+    assert main(["store", "forget", "--id", "1", "3", "--file", str(file)]) == 0
+    assert capsys.readouterr().out == f"2 profiles are forgotten; {again}\n"
     assert main(["store", "forget", "--all", "--file", str(file)]) == 0
-    assert capsys.readouterr().out == "1 profile is forgotten\n"
+    assert capsys.readouterr().out == f"1 profile is forgotten; {again}\n"
     assert main(["store", "list", "--file", str(file)]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_who_names_a_profile_that_is_not_there_is_told_so(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["store", "forget", "--id", "9", "1", "7", "--file", str(file)]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("1 profile is forgotten;")
+    assert "there is no profile 7, 9; see memsampd store list" in told.err
 
 
 @pytest.mark.parametrize(
