@@ -28,6 +28,8 @@ from monitored import tool
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.tracer import CaptureOrder
+from memsampd.exporters.documents import target_document
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
@@ -130,6 +132,40 @@ def test_memory_is_that_of_all_who_are_in_a_window(follow_forks: bool, tmp_path:
     assert len(windows) >= 2
     # That of children is not known: misses are not to be capped by the parent's.
     assert {window.memory is None for window in windows} == {follow_forks}
+
+
+# A process that hardly runs itself: it waits for its children, one after the other.
+FORKS = """
+import os, time
+while True:
+    if os.fork() == 0:
+        end = time.process_time() + 0.3
+        while time.process_time() < end:
+            pass
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_bursts_are_not_taken_in_place_of_those_of_children(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = SessionConfig(follow_forks=True, own_cpu_share=1e6, budget_share=0.5)
+    orders: list[CaptureOrder] = []
+    with (
+        tracees.running(sys.executable, "-c", FORKS) as process,
+        attached(process.pid, config, OutputConfig()) as session,
+    ):
+        tracer = session.parts.tracer
+        take = tracer.order
+        monkeypatch.setattr(tracer, "order", lambda each: [orders.append(each), take(each)])
+        while session.snapshot().estimate.windows < 5:
+            time.sleep(0.05)
+            session.step()
+        told = target_document(session.snapshot())["not_known"]
+    assert {tid for order in orders for tid in order.thread_samples} <= {process.pid}
+    (children,) = (each["why"] for each in told if each["what"] == "children")
+    assert "bursts are taken of the process itself only" in children
 
 
 def windows_of(count: int, *words: str) -> tuple[list[dict[str, Any]], str]:

@@ -187,7 +187,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="niceness of the analysis (default: 5)",
     )
     parser.add_argument(
-        "--follow-forks", action="store_true", help="sample branches of child processes, too"
+        "--follow-forks",
+        action="store_true",
+        help="sample branches of child processes, too; bursts are taken of the process itself "
+        "only: for children use the daemon's follow_children",
     )
     parser.add_argument(
         "--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)"

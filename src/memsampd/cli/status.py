@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from memsampd.estimate.records import PhaseEstimate
 from memsampd.exporters.curves import CurvePoint, at_size
-from memsampd.exporters.documents import is_idle, phase_of_id, present_phase, window_document
+from memsampd.exporters.documents import (
+    OF_CHILDREN,
+    WORTH_SAYING,
+    is_idle,
+    phase_of_id,
+    present_phase,
+    window_document,
+)
 from memsampd.exporters.snapshot import Overhead, Snapshot
 from memsampd.models.records import MissRatioCurve
 from memsampd.models.sizes import format_size
@@ -81,6 +88,9 @@ def status_lines(snapshot: Snapshot) -> list[str]:
             f"{snapshot.tally.cut_short} bursts had a call of the target return before all was "
             "transferred, as a signal would: the program goes on with the rest"
         )
+    if snapshot.child_share >= WORTH_SAYING:
+        share = f"{100 * snapshot.child_share:.0f} %"
+        lines.append(f"child processes used {share} of the CPU time: {OF_CHILDREN}")
     lines += stored_lines(snapshot)
     lines += snapshot.refused()
     if is_idle(snapshot):

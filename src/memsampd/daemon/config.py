@@ -33,7 +33,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
             is to be stopped.
         cpu_affinity: CPUs for memsampd's processes; empty for all that it may use.
         niceness: of the analysis; None: 5. The replica chooses its own.
-        follow_forks: sample the branches of child processes, too.
+        follow_forks: sample the branches of child processes, too; bursts are of the process only.
         watches: measure distances longer than bursts by watchpoints.
         random_replacement: estimate curves of random replacement, too.
         line_bytes: size of a cache line.

@@ -43,6 +43,7 @@ class PipelineParts(msgspec.Struct, frozen=True):
     """What a pipeline is composed of.
 
     Attributes:
+        pid: the process: of its children bursts see nothing.
         cutter: makes windows of samples.
         schedule: of bursts.
         planner: asks the schedule.
@@ -53,6 +54,7 @@ class PipelineParts(msgspec.Struct, frozen=True):
         watching: chooses words to be watched; None: none are.
     """
 
+    pid: int
     cutter: WindowCutter
     schedule: Schedule
     planner: Planner
@@ -100,6 +102,12 @@ class Pipeline:
         return self.program.phase
 
     @property
+    def _burst_phase(self) -> int | None:
+        """The same if a burst may see it; None if only child processes ran in that window."""
+        window = self.program.window
+        return self.phase if window is not None and window.thread_samples else None
+
+    @property
     def trouble(self) -> str:
         """Why no burst is taken at present, with the remedy; empty where nothing lasting is."""
         return self.parts.planner.trouble
@@ -110,7 +118,8 @@ class Pipeline:
         program = self.program
         if program.new_thread is not None:
             return True
-        return self.parts.planner.hurries(self.phase) or (bool(self._waiting) and program.is_first)
+        is_awaited = bool(self._waiting) and program.is_first
+        return self.parts.planner.hurries(self._burst_phase) or is_awaited
 
     @property
     def may_hurry(self) -> bool:
@@ -122,7 +131,7 @@ class Pipeline:
         """Whether the latest of samples that the next turn will tell are in unseen code."""
         if not len(samples) or not self.may_hurry:
             return False
-        bins = self.parts.cutter.bins(samples)
+        bins = self.parts.cutter.bins(samples)[samples.pid == self.parts.pid]
         return self.program.learners.unseen.is_new(bins, self._seen_code())
 
     @property
@@ -212,8 +221,8 @@ class Pipeline:
     def _actions(self, order: CaptureOrder | None) -> Actions:
         if order is not None:
             order = self._watches.with_lines(order, self.phase)
-        planner = self.parts.planner
-        is_needed = planner.hurries(self.phase) or planner.is_overdue(self.phase)
+        planner, phase = self.parts.planner, self._burst_phase
+        is_needed = planner.hurries(phase) or planner.is_overdue(phase)
         ends_seeking = self._is_seeking and (is_needed or self.program.new_thread is not None)
         self._ordered = self._ordered or order
         records, windows = tuple(self._records), tuple(self._ended)
@@ -249,12 +258,13 @@ class Pipeline:
             return at_once
         if ended is None:
             return None
-        sought = planner.seek(program.learners.unseen, seen, ended.index, self.phase)
+        phase = self._burst_phase
+        sought = planner.seek(program.learners.unseen, seen, ended.index, phase)
         if sought is not None:
             return sought
         if not self._waiting and program.learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
-        return planner.next(ended, self.phase, program.predicted_phase, self._watches.is_open)
+        return planner.next(ended, phase, program.predicted_phase, self._watches.is_open)
 
     def _seen_code(self) -> NDArray[np.bool_]:
         """Which bins any burst ran code of, such as still wait for their windows included."""
@@ -271,7 +281,9 @@ class Pipeline:
 
     def _add_samples(self, samples: BranchSamples, thread_seconds: Mapping[int, float]) -> None:
         self.counts.add_samples(samples)
-        self._ran.update(samples.tid.tolist())
+        own = samples.tid[samples.pid == self.parts.pid].tolist()
+        self._ran.update(own)
+        self.counts.child_samples += len(samples) - len(own)
         bins, learners = self.parts.cutter.bins(samples), self.program.learners
         learners.clock.add(samples, thread_seconds)
         learners.unseen.add(samples, bins)

@@ -92,13 +92,17 @@ def pipeline_parts(
             RunLengthMarkov(),
             DriftMonitor(),
             _clock(clock, around),
-            UnseenCode(),
+            UnseenCode(pid),
             DataSpacing(pid, CodeReader(pid)),
             known,
         )
 
+    cutter = WindowCutter(
+        config.window_seconds, config.bins, maps.lookup, seed=config.seed, pid=pid
+    )
     return PipelineParts(
-        cutter=WindowCutter(config.window_seconds, config.bins, maps.lookup, seed=config.seed),
+        pid=pid,
+        cutter=cutter,
         schedule=schedule,
         planner=Planner(schedule, ledger, _limits(config, around, clock)),
         ledger=ledger,

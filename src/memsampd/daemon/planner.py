@@ -231,7 +231,8 @@ class Planner:
             expected: phase of the next window.
             is_open: says whether bursts of a phase leave much of its miss ratios open.
         """
-        if self._backoff.waits(window.index):
+        only_children_ran = not window.thread_samples
+        if only_children_ran or self._backoff.waits(window.index):
             return None
         if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
             expected = phase

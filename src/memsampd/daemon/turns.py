@@ -88,6 +88,7 @@ class Counts(msgspec.Struct):
 
     Attributes:
         samples: branch samples.
+        child_samples: those of them that found child processes.
         lost: those that the kernel dropped, or of programs that others replaced at once.
         throttled: throttle events.
         windows: windows.
@@ -101,6 +102,7 @@ class Counts(msgspec.Struct):
     """
 
     samples: int = 0
+    child_samples: int = 0
     lost: int = 0
     throttled: int = 0
     windows: int = 0

@@ -23,8 +23,12 @@ IDLE_SECONDS = 2.0
 
 Document: TypeAlias = dict[str, Any]
 _POLICY = "lru"
-# Shares below this are not worth a word.
-_WORTH_SAYING = 0.005
+WORTH_SAYING = 0.005
+"""Shares below this are not worth a word."""
+OF_CHILDREN = (
+    "bursts are taken of the process itself only; for child processes use the daemon's "
+    "follow_children"
+)
 
 
 def target_id(target: TargetInfo) -> str:
@@ -253,13 +257,15 @@ def not_known(snapshot: Snapshot) -> list[Document]:
         say("windows", "the target has not used enough CPU time for a window yet", 1.0)
     elif not estimate.curves:
         say("curves", "no burst has succeeded yet: no miss ratio is known", 1.0)
-    elif (share := estimate.unknown_cpu_seconds / estimate.cpu_seconds) >= _WORTH_SAYING:
+    elif (share := estimate.unknown_cpu_seconds / estimate.cpu_seconds) >= WORTH_SAYING:
         say("curves", "no burst has seen the code that ran in this share of the CPU time", share)
-    if estimate.windows and (share := 1 - estimate.rate_known_share) >= _WORTH_SAYING:
+    if estimate.windows and (share := 1 - estimate.rate_known_share) >= WORTH_SAYING:
         if estimate.rate.accesses_per_cpu_second is None:
             say("rates", "no access rate is known: phases are weighted by CPU time", 1.0)
         else:
             say("rates", "the access rate is modelled, right within a factor of two or so", share)
+    if (share := snapshot.child_share) >= WORTH_SAYING:
+        say("children", f"they used this share of the CPU time: {OF_CHILDREN}", share)
     if snapshot.trouble:
         say("bursts", f"no bursts at present: {snapshot.trouble}")
     if snapshot.overhead.waits_for_own_cpu:

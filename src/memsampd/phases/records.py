@@ -19,7 +19,8 @@ class Window(msgspec.Struct, frozen=True):
         samples: samples that made it (the sum of ``code``, unmapped samples included).
         lost: samples known to be lost inside it.
         throttled: throttle events inside it.
-        thread_samples: samples of each thread, by tid, of the process that was attached to.
+        thread_samples: samples of each thread, by tid, of the process that was attached to; empty
+            if only its children ran.
     """
 
     index: int

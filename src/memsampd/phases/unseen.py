@@ -56,9 +56,13 @@ class UnseenCode:
 
     Code that was sought in vain, or still counts as not seen, is left alone for ever longer.
     Several places are sought at a time, and one is found: it was not in vain for the others.
+
+    Args:
+        pid: the process; what others run, as its children, no burst of it can see.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
         self._ip = Latest(_SAMPLES, np.uint64)
         self._tid = Latest(_SAMPLES, np.int32)
         self._bin = Latest(_SAMPLES, np.int64)
@@ -74,11 +78,12 @@ class UnseenCode:
 
     def add(self, samples: BranchSamples, bins: NDArray[np.int64]) -> None:
         """Remember samples, and their bins in branch vectors, shape (n,)."""
-        self._ip.add(samples.ip)
-        self._tid.add(samples.tid)
-        self._bin.add(bins)
-        self._seconds.add(samples.time_seconds)
-        self._added += len(samples)
+        is_own = samples.pid == self._pid
+        self._ip.add(samples.ip[is_own])
+        self._tid.add(samples.tid[is_own])
+        self._bin.add(bins[is_own])
+        self._seconds.add(samples.time_seconds[is_own])
+        self._added += int(np.count_nonzero(is_own))
 
     @staticmethod
     def is_new(bins: NDArray[np.int64], is_seen: NDArray[np.bool_]) -> bool:

@@ -63,6 +63,7 @@ class WindowCutter:
         lookup: maps addresses of a process to branches, for instance
             :meth:`memsampd.phases.branchmap.BranchMaps.lookup`.
         seed: seed of the hash.
+        pid: windows tell of its threads, not of its children's; None: of all threads.
 
     Examples:
         >>> import numpy as np
@@ -76,13 +77,21 @@ class WindowCutter:
         ([10, 10], 5)
     """
 
-    def __init__(self, window_seconds: float, bins: int, lookup: Lookup, seed: int = 0) -> None:
+    def __init__(
+        self,
+        window_seconds: float,
+        bins: int,
+        lookup: Lookup,
+        seed: int = 0,
+        pid: int | None = None,
+    ) -> None:
         if not window_seconds > 0 or bins < 1:
             raise ValueError("a window takes time and has at least one bin")
         self._window_seconds = window_seconds
         self._bins = bins
         self._lookup = lookup
         self._seed = seed
+        self._pid = pid
         self._next_index = 0
         self._open()
 
@@ -170,7 +179,10 @@ class WindowCutter:
             self._cpu_seconds += nominal_seconds
         else:
             self._cpu_seconds += float(told[part].sum()) * batch.weight
-        self._threads.update(batch.tid[part].tolist())
+        tids = batch.tid[part]
+        if self._pid is not None:
+            tids = tids[batch.pid[part] == self._pid]
+        self._threads.update(tids.tolist())
 
     def _close(self) -> Window:
         window = Window(

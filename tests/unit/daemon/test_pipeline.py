@@ -70,6 +70,7 @@ class World:
         windows: how long it runs.
         lines: lines that a burst goes through, again and again.
         code: address that samples find.
+        pid: the process that they find: it, or a child.
         rare: one that every tenth of them finds, and bursts do not; None: there is none.
         execs: times of execs.
         rate: accesses per second, which a register counts; None: registers are not known.
@@ -83,6 +84,7 @@ class World:
     schedule_name: str = "all"
     lines: int = 100
     code: int = 7
+    pid: int = PID
     rare: int | None = None
     execs: list[float] = field(default_factory=list)
     now_seconds: float = 0.0
@@ -112,9 +114,10 @@ class World:
         )
         self.ledger = Ledger(0.01, self.own_cpu_share, 0.0)
         self.estimator = Estimator(SIZES_BYTES, 64)
-        self.cutter = WindowCutter(WINDOW_SECONDS, 8, lambda pid, ips: ips)
+        self.cutter = WindowCutter(WINDOW_SECONDS, 8, lambda pid, ips: ips, pid=PID)
         self.pipeline = Pipeline(
             PipelineParts(
+                pid=PID,
                 cutter=self.cutter,
                 schedule=schedule,
                 planner=Planner(schedule, self.ledger, BurstLimits(200_000, 0.005)),
@@ -148,7 +151,7 @@ class World:
             RunLengthMarkov(),
             DriftMonitor(),
             ProgressClock(),
-            UnseenCode(),
+            UnseenCode(PID),
             DataSpacing(PID, lambda address, size_bytes: self.machine_code[:size_bytes]),
             known,
         )
@@ -162,7 +165,7 @@ class World:
         count = round(seconds / self.period_seconds)
         times = self.now_seconds + self.period_seconds * np.arange(count)
         self.now_seconds += seconds
-        tids = np.full(count, PID, np.int32)
+        tids = np.full(count, self.pid, np.int32)
         execs = tuple(each for each in self.execs if each < self.now_seconds)
         self.execs = [each for each in self.execs if each >= self.now_seconds]
         ips = np.full(count, self.code, np.uint64)
@@ -499,6 +502,30 @@ def test_a_program_that_goes_on_to_other_code_gets_a_burst_at_once() -> None:
     world.turn()
     world.turn()
     assert not world.pipeline.runs_new_code(world.samples(0.15))
+
+
+def test_of_code_that_only_child_processes_run_no_burst_is_ordered() -> None:
+    """None of the parent is taken in its place; the next code of the parent's own gets one."""
+    world = world_of_seen_code()
+    before, world.code, world.pid = len(world.orders), 300, PID + 1
+    assert not world.pipeline.runs_new_code(world.samples(0.15))
+    for _ in range(20):
+        assert world.turn().order is None
+        assert not world.pipeline.hurries
+    assert world.pipeline.counts.child_samples == 200
+    world.pid = PID
+    while len(world.orders) == before:
+        world.turn()
+    assert set(world.orders[-1].thread_samples) == {PID}
+
+
+def test_the_first_burst_of_all_waits_for_the_process_itself() -> None:
+    world = World(schedule_name="phase-guided", pid=PID + 1)
+    assert [world.turn(0.05).order for _ in range(20)] == [None] * 20
+    world.pid = PID
+    order = world.turn(0.05).order
+    assert order is not None
+    assert order.thread_samples == {PID: 5}
 
 
 def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:

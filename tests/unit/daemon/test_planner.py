@@ -14,7 +14,8 @@ from memsampd.errors import CaptureError
 from memsampd.phases.protocols import Schedule
 from memsampd.phases.records import Window
 from memsampd.phases.schedule import make_schedule
-from memsampd.sampler.records import Burst
+from memsampd.phases.unseen import UnseenCode
+from memsampd.sampler.records import BranchSamples, Burst
 
 LIMITS = BurstLimits(200_000, 0.005)
 RAN = {5: 3}
@@ -55,6 +56,33 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     planner.taken(order, burst())
     wanted.record(1, 200_000)
     assert not planner.hurries(1)
+
+
+def test_no_burst_is_due_in_a_window_of_child_processes() -> None:
+    planner = Planner(schedule(), ledger(), LIMITS)
+    take_first(planner)
+    of_children = replace(window(3), thread_samples={})
+    assert planner.next(of_children, phase=None, expected=1) is None
+    assert planner.next(window(4), phase=1, expected=1) is not None
+
+
+def test_code_of_child_processes_is_not_sought() -> None:
+    planner, unseen = Planner(schedule(), ledger(), LIMITS), UnseenCode(5)
+    take_first(planner)
+    is_seen, bins = np.zeros(4, np.bool_), np.full(200, 2)
+    for pid in (6, 5):
+        taken = BranchSamples(
+            ip=bins.astype(np.uint64),
+            pid=np.full(200, pid, np.int32),
+            tid=np.full(200, pid, np.int32),
+            time_seconds=0.01 * np.arange(200),
+            period_seconds=0.01,
+        )
+        unseen.add(taken, bins)
+        order = planner.seek(unseen, is_seen, 3, None)
+        assert (order is None) == (pid == 6)
+    assert order is not None
+    assert order.thread_samples == {5: 1}
 
 
 def test_where_short_bursts_leave_much_open_later_ones_go_on_for_longer() -> None:

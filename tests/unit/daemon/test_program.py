@@ -23,7 +23,7 @@ def program(known: Known | None = None, first_phase: int = 0) -> Program:
         RunLengthMarkov(),
         DriftMonitor(),
         ProgressClock(),
-        UnseenCode(),
+        UnseenCode(1),
         DataSpacing(1, lambda address, size_bytes: b""),
         known or Known(),
     )

@@ -131,6 +131,14 @@ def test_what_is_not_known_is_said_with_its_reason() -> None:
     assert said["samples"]["why"].startswith("7 ")
 
 
+def test_child_processes_have_no_burst() -> None:
+    snapshot = make_snapshot()
+    assert "children" not in whys(snapshot)
+    said = whys(replace(snapshot, child_samples=snapshot.samples // 4))["children"]
+    assert said["share"] == pytest.approx(0.25, abs=0.01)
+    assert "bursts are taken of the process itself only" in said["why"]
+
+
 def test_before_the_first_window_nothing_is_known() -> None:
     assert whys(unlike_any())["windows"]["share"] == 1
     waiting = replace(OVERHEAD, waits_for_own_cpu=True)

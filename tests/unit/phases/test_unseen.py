@@ -7,6 +7,7 @@ from memsampd.phases.unseen import Sought, UnseenCode
 from memsampd.sampler.records import BranchSamples
 
 BINS = 16
+PID = 4
 PERIOD_SECONDS = 0.002
 
 
@@ -16,11 +17,11 @@ def seen(*bins: int) -> np.ndarray:
     return flags
 
 
-def samples(unseen: UnseenCode, bins: list[int], tid: int = 5) -> None:
+def samples(unseen: UnseenCode, bins: list[int], tid: int = 5, pid: int = PID) -> None:
     array = np.array(bins, np.int64)
     taken = BranchSamples(
         ip=(array * 0x100 + np.arange(len(bins)) % 4).astype(np.uint64),
-        pid=np.full(len(bins), tid, np.int32),
+        pid=np.full(len(bins), pid, np.int32),
         tid=np.full(len(bins), tid, np.int32),
         time_seconds=np.arange(len(bins), dtype=np.float64) * PERIOD_SECONDS,
         period_seconds=PERIOD_SECONDS,
@@ -33,7 +34,7 @@ def bins_of(found: Sought) -> set[int]:
 
 
 def test_rare_code_that_comes_again_is_sought() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, ([1] * 19 + [2]) * 20)
     found = unseen.seek(seen(1), window=10)
     assert found is not None
@@ -41,26 +42,36 @@ def test_rare_code_that_comes_again_is_sought() -> None:
     assert bins_of(found) == {2}
 
 
+def test_what_child_processes_run_is_not_sought() -> None:
+    unseen = UnseenCode(PID)
+    samples(unseen, [1] * 200)
+    samples(unseen, [2] * 200, tid=7, pid=7)
+    assert unseen.seek(seen(1), window=10) is None
+    assert unseen.new_thread(seen(1)) is None
+    samples(unseen, [2] * 200)
+    assert unseen.new_thread(seen(1)) == 5
+
+
 def test_nothing_is_sought_where_all_was_seen() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [1, 2] * 200)
     assert unseen.seek(seen(1, 2), window=10) is None
 
 
 def test_code_that_ran_once_is_not_sought() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [3] * 40 + [1] * 200)
     assert unseen.seek(seen(1), window=10) is None
 
 
 def test_few_samples_tell_nothing() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [2] * 60)
     assert unseen.seek(seen(1), window=10) is None
 
 
 def test_code_that_stays_unseen_is_sought_ever_more_rarely() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, ([1] * 9 + [2]) * 40)
     sought = [window for window in range(200) if unseen.seek(seen(1), window) is not None]
     gaps = np.diff(sought)
@@ -69,7 +80,7 @@ def test_code_that_stays_unseen_is_sought_ever_more_rarely() -> None:
 
 
 def test_at_most_four_places_are_sought() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, list(range(2, 10)) * 40)
     found = unseen.seek(seen(1), window=10)
     assert found is not None
@@ -77,7 +88,7 @@ def test_at_most_four_places_are_sought() -> None:
 
 
 def test_code_beside_that_which_was_found_was_not_sought_in_vain() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, ([1] * 18 + [2, 3]) * 20)
     found = unseen.seek(seen(1), window=10)
     assert found is not None
@@ -90,7 +101,7 @@ def test_code_beside_that_which_was_found_was_not_sought_in_vain() -> None:
 
 def test_code_is_waited_for_until_it_should_have_come_again() -> None:
     for period, patience_seconds in ((20, 0.2), (200, 0.4), (800, 0.7)):
-        unseen = UnseenCode()
+        unseen = UnseenCode(PID)
         samples(unseen, ([2] * 12 + [1] * (period - 12)) * (1200 // period) + [2] * 12)
         found = unseen.seek(seen(1), window=10)
         assert found is not None
@@ -98,13 +109,13 @@ def test_code_is_waited_for_until_it_should_have_come_again() -> None:
 
 
 def test_code_of_what_is_over_is_not_sought() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [2, 3] * 100 + [1] * 250)  # for half a second
     assert unseen.seek(seen(1), window=10) is None
 
 
 def test_the_thread_is_one_that_ran_it() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [1] * 200, tid=8)
     samples(unseen, ([1] * 9 + [2]) * 10, tid=9)
     found = unseen.seek(seen(1), window=10)
@@ -113,7 +124,7 @@ def test_the_thread_is_one_that_ran_it() -> None:
 
 
 def test_a_program_that_has_gone_on_to_other_code_is_told_once() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [1] * 200)
     assert unseen.new_thread(seen(1)) is None
     samples(unseen, [2] * 8)
@@ -127,7 +138,7 @@ def test_a_program_that_has_gone_on_to_other_code_is_told_once() -> None:
 
 def test_parts_that_follow_each_other_at_the_begin_are_told_soon() -> None:
     """What was told is seen by a burst each time; later on parts have to last for longer."""
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     samples(unseen, [1] * 50)
     told = []
     for part in range(2, 14):
@@ -139,7 +150,7 @@ def test_parts_that_follow_each_other_at_the_begin_are_told_soon() -> None:
 
 
 def test_code_that_no_burst_can_see_is_told_ever_more_rarely() -> None:
-    unseen = UnseenCode()
+    unseen = UnseenCode(PID)
     told = []
     for at in range(200):
         samples(unseen, [2] * 50)

@@ -126,6 +126,13 @@ def test_each_process_has_its_own_map() -> None:
     assert window.thread_samples == {10: 2, 20: 2}
 
 
+def test_windows_tell_of_the_threads_of_one_process() -> None:
+    cutter = WindowCutter(0.002, 8, identity, pid=1)
+    told = cutter.add(batch([1, 2, 3, 4], tids=[10, 20, 20, 20], pids=[1, 2, 2, 2]))
+    assert [window.thread_samples for window in told] == [{10: 1}, {}]
+    assert [window.samples for window in told] == [2, 2]
+
+
 def test_samples_that_tell_their_own_time() -> None:
     """Every window has as many samples, and the CPU time that they tell; lost ones are in it."""
     cutter = WindowCutter(4 * PERIOD, 8, identity)

@@ -42,7 +42,8 @@ class SessionOptions(_Table, frozen=True):
         period: CPU time between branch samples, seconds; by default by what an interrupt takes.
         burst: accesses of a long burst.
         schedule: which windows get a burst.
-        follow_forks: sample the branches of child processes, as part of it.
+        follow_forks: sample the branches of child processes, as part of it; bursts are of the
+            process only.
         branches: where branch samples come from.
         clock: what accesses are timed by.
         accesses: where they come from.
