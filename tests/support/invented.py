@@ -47,6 +47,7 @@ OVERHEAD = Overhead(
     own_cpu_seconds=0.4,
     replica_cpu_seconds=0.3,
     own_cpu_share=0.05,
+    own_cpu_granted_seconds=1.0,
     own_cpu_waited_seconds=0.0,
     waits_for_own_cpu=False,
 )

@@ -140,7 +140,8 @@ def _cost_line(snapshot: Snapshot) -> str:
 
 def own_cpu_line(overhead: Overhead) -> str:
     """What memsampd's processes used, and whether bursts wait for that."""
-    limit = f"limit {100 * overhead.own_cpu_share:g} % of the target's"
+    granted = f"{overhead.own_cpu_granted_seconds:.2g} s in any case"
+    limit = f"limit {100 * overhead.own_cpu_share:g} % of the target's, {granted}"
     line = f"own CPU {overhead.own_cpu_seconds:.2f} s ({limit})"
     if overhead.waits_for_own_cpu:
         return f"{line}: bursts wait for it, so far {overhead.own_cpu_waited_seconds:.1f} s"

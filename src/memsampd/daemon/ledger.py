@@ -388,6 +388,7 @@ class Ledger:
             own_cpu_seconds=self._own_cpu_seconds + cost.replica_cpu_seconds,
             replica_cpu_seconds=cost.replica_cpu_seconds,
             own_cpu_share=self._own_cpu_share,
+            own_cpu_granted_seconds=self._allowance.granted_seconds,
             own_cpu_waited_seconds=self._waited(),
             waits_for_own_cpu=self.is_waiting,
             sampled_share=self._sampling.share,

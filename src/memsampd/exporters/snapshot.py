@@ -122,6 +122,8 @@ class Overhead(msgspec.Struct, frozen=True):
         sampling_why: why not all the time, or what that takes where it has to be; else empty.
         taken_cpu_seconds: estimate of the CPU time of memsampd's processes that was taken from the
             target: while no CPU is idle, so much of it as the target has of the CPUs.
+        own_cpu_granted_seconds: CPU time that memsampd's processes may use in any case, however
+            little the target uses.
     """
 
     target_cpu_seconds: float
@@ -139,6 +141,7 @@ class Overhead(msgspec.Struct, frozen=True):
     sampled_share: float = 1.0
     sampling_why: str = ""
     taken_cpu_seconds: float = 0.0
+    own_cpu_granted_seconds: float = 0.0
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -136,13 +136,14 @@ def test_lines_tell_what_is_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
         "bursts again",
         "idle: the target has used no CPU time for 7 s",
         "the target runs again",
-        "own CPU 0.40 s (limit 5 % of the target's): bursts wait for it, so far 2.0 s",
+        "own CPU 0.40 s (limit 5 % of the target's, 1 s in any case): bursts wait for it, "
+        "so far 2.0 s",
     ]
 
 
 def test_bursts_that_wait_for_own_cpu_time_are_told_of() -> None:
     overhead = replace(STATE.overhead, waits_for_own_cpu=True, own_cpu_waited_seconds=2.0)
-    used = "own CPU 0.40 s (limit 5 % of the target's)"
+    used = "own CPU 0.40 s (limit 5 % of the target's, 1 s in any case)"
     assert [own_cpu_line(each) for each in (STATE.overhead, overhead)] == [
         used,
         f"{used}: bursts wait for it, so far 2.0 s",

@@ -164,6 +164,13 @@ def test_of_own_cpu_time_so_much_is_taken_as_the_target_has_of_the_cpus() -> Non
     assert taken == pytest.approx([0.8, 0.4, 0.1])
 
 
+@pytest.mark.parametrize(("waits_for_cpu", "granted_seconds"), [(False, 1.0), (True, 0.5)])
+def test_what_is_granted_in_any_case_is_told(waits_for_cpu: bool, granted_seconds: float) -> None:
+    costs = Ledger(0.01, 0.05, 0.0, cpus=1)
+    costs.tell_time(10.0, 10.0, 0.4, waits_for_cpu)
+    assert costs.overhead().own_cpu_granted_seconds == pytest.approx(granted_seconds)
+
+
 def test_a_part_is_kept_for_phases_without_a_curve() -> None:
     costs = ledger()
     costs.tell_time(101.0, 0.5, 0.89)
