@@ -235,7 +235,7 @@ def sample(directory: Path, port: int, pid: int, elapsed: float) -> dict[str, fl
         "threads": status["threads"],
         "targets": len(status["targets"]),
         "ended": status["ended_targets"],
-        "turn_seconds": status["turn_seconds"],
+        "loop_seconds": status["loop_seconds"],
         "scrape_seconds": seconds,
         "scrape_cpu_seconds": cpu_seconds,
         "series": sum(not line.startswith("#") for line in text.splitlines()),

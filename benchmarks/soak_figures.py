@@ -74,7 +74,7 @@ def figures_of(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
             each["scrape_cpu_seconds"] for each in large
         ),
         "median_scrape_seconds": statistics.median(each["scrape_seconds"] for each in large),
-        "longest_turn_seconds": max(each["turn_seconds"] for each in samples),
+        "longest_loop_seconds": max(each["loop_seconds"] for each in samples),
         "series": samples[-1]["series"],
     }
 

@@ -241,7 +241,7 @@ def make_node_status() -> NodeStatus:
         rss_bytes=90 << 20,
         open_descriptors=40,
         threads=5,
-        turn_seconds=0.01,
+        loop_seconds=0.01,
         ended_targets=1,
     )
 

@@ -85,7 +85,7 @@ def _daemon_lines(status: dict[str, Any], socket: Path) -> Iterator[str]:
     yield (
         f"resident: {1e-6 * status['rss_bytes']:.0f} MB; threads: {status['threads']}; "
         f"descriptors: {status['open_descriptors']}; "
-        f"longest turn of the last minute: {1e3 * status['turn_seconds']:.0f} ms"
+        f"longest pass of the loop in the last minute: {1e3 * status['loop_seconds']:.0f} ms"
     )
     for name in ("reload_trouble", "store_trouble"):
         if status[name]:

@@ -363,8 +363,8 @@ NODE_RESIDENT = node(
     "resident_bytes", "gauge", "bytes", "Resident memory of the daemon, without child processes."
 )
 NODE_DESCRIPTORS = node("open_descriptors", "gauge", "files", "Open files of the daemon.")
-NODE_TURN = node(
-    "turn_seconds", "gauge", "seconds", "The longest turn of the daemon's loop in the last minute."
+NODE_LOOP = node(
+    "loop_seconds", "gauge", "seconds", "The longest pass of the daemon's loop in the last minute."
 )
 NODE_RELOAD_FAILED = node(
     "reload_failed",

@@ -318,7 +318,7 @@ def _node_samples(status: NodeStatus) -> Iterator[Sample]:
         (catalogue.NODE_HOLD_BUDGET, status.stop_budget_share),
         (catalogue.NODE_RESIDENT, status.rss_bytes),
         (catalogue.NODE_DESCRIPTORS, status.open_descriptors),
-        (catalogue.NODE_TURN, status.turn_seconds),
+        (catalogue.NODE_LOOP, status.loop_seconds),
         (catalogue.NODE_RELOAD_FAILED, bool(status.reload_trouble)),
         (catalogue.NODE_STORE_FAILED, bool(status.store_trouble)),
     ]

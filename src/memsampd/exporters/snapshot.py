@@ -276,7 +276,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
         rss_bytes: resident memory of the daemon, without its child processes.
         open_descriptors: open files of the daemon.
         threads: of the daemon.
-        turn_seconds: the longest turn of its loop in the last minute.
+        loop_seconds: the longest pass of its loop in the last minute.
         ended_targets: targets that have ended, or were let go, so far.
         reload_trouble: why the configuration could not be read again; empty if it could.
         store_trouble: why nothing is kept of programs, nor known again; empty if all is well.
@@ -297,7 +297,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     rss_bytes: int
     open_descriptors: int
     threads: int
-    turn_seconds: float
+    loop_seconds: float
     ended_targets: int
     reload_trouble: str = ""
     store_trouble: str = ""

@@ -27,7 +27,7 @@ def sample(
         "threads": 9,
         "targets": 50,
         "ended": seconds // 10,
-        "turn_seconds": 0.1,
+        "loop_seconds": 0.1,
         "scrape_seconds": scrape_seconds,
         "scrape_cpu_seconds": 0.01,
         "series": series,

@@ -104,7 +104,7 @@ class Node:
         self._scan_due = self._tick_due = self._publish_due = now_seconds
         self._scan_allowed = self._ticked_seconds = now_seconds
         self._burst_seconds = 0.0  # for which bursts were allowed so far
-        self._longest_turn = (now_seconds, 0.0)
+        self._longest_pass = (now_seconds, 0.0)
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
         self._awaken, self._waken = socket.socketpair()
@@ -173,7 +173,7 @@ class Node:
                 self._reload()
         began = time.monotonic()
         self.targets.take_turns(_TURNS_SECONDS, self._budget.pace)
-        self._note_turn(time.monotonic() - began)
+        self._note_pass(time.monotonic() - began)
         if time.monotonic() >= self._scan_due:
             self._scan_due = time.monotonic() + self._config.scan_seconds
             with logged_only("looking for processes"):
@@ -187,11 +187,11 @@ class Node:
             with logged_only("telling the node's state"):
                 self._publish_node()
 
-    def _note_turn(self, seconds: float) -> None:
+    def _note_pass(self, seconds: float) -> None:
         now_seconds = time.monotonic()
-        since, longest = self._longest_turn
+        since, longest = self._longest_pass
         if seconds >= longest or now_seconds - since >= 60.0:
-            self._longest_turn = now_seconds, seconds
+            self._longest_pass = now_seconds, seconds
 
     def _tick(self) -> None:
         """Once a second: budgets, who has bursts, what is told."""
@@ -275,7 +275,7 @@ class Node:
                 rss_bytes=self._process.memory_info().rss,
                 open_descriptors=self._process.num_fds(),
                 threads=self._process.num_threads(),
-                turn_seconds=self._longest_turn[1],
+                loop_seconds=self._longest_pass[1],
                 ended_targets=self.targets.ended,
                 reload_trouble=self._reload_trouble,
                 store_trouble="" if self._store is None else self._store.trouble,
