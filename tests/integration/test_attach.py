@@ -158,7 +158,12 @@ def test_bursts_are_not_taken_in_place_of_those_of_children(
     ):
         tracer = session.parts.tracer
         take = tracer.order
-        monkeypatch.setattr(tracer, "order", lambda each: [orders.append(each), take(each)])
+
+        def noted(order: CaptureOrder) -> None:
+            orders.append(order)
+            take(order)
+
+        monkeypatch.setattr(tracer, "order", noted)
         while session.snapshot().estimate.windows < 5:
             time.sleep(0.05)
             session.step()

@@ -75,7 +75,7 @@ def test_code_of_child_processes_is_not_sought() -> None:
             ip=bins.astype(np.uint64),
             pid=np.full(200, pid, np.int32),
             tid=np.full(200, pid, np.int32),
-            time_seconds=0.01 * np.arange(200),
+            time_seconds=np.linspace(0.0, 2.0, 200),
             period_seconds=0.01,
         )
         unseen.add(taken, bins)
