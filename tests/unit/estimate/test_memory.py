@@ -64,8 +64,8 @@ def test_one_that_stands_for_many_corrects_the_model_as_one_does() -> None:
     def corrected(old: int) -> float:
         memory = BurstMemory(4, 1, capacity=6)
         for at in range(old):
-            memory.add(at, 0, CODE[0], np.zeros(1), 1e8, 0.05, 2e8, True)
-        memory.add(old, 0, CODE[0], np.zeros(1), 4e8, 0.05, 2e8, True)
+            memory.add(at, 0, CODE[0], np.zeros(1), 1.6e8, 0.05, 2e8, True)
+        memory.add(old, 0, CODE[0], np.zeros(1), 2.8e8, 0.05, 2e8, True)
         at, _ = memory.add(old + 1, 0, CODE[0], np.zeros(1), 2e8, 0.7, 2e8, False)
         return float(memory.expected_rates()[0][at])
 
