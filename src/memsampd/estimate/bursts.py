@@ -46,6 +46,7 @@ class _Seen(msgspec.Struct):
 
     Attributes:
         own: its survival function.
+        for_watches: the same without stack distances: watches keep it for longer.
         late: what that tells other bursts.
         told: octaves that like bursts saw further, all together, when it was modelled.
         whole: its survival function, and beyond its horizon what these saw.
@@ -54,6 +55,7 @@ class _Seen(msgspec.Struct):
     """
 
     own: SurvivalFunction
+    for_watches: SurvivalFunction
     late: LateReturns
     told: float
     whole: SurvivalFunction
@@ -161,7 +163,7 @@ class ModelledBursts:
         """
         account = self._accounts.of(phase)
         sums = account.stored if record.is_stored else account.taken
-        sums.bursts += 1
+        sums.bursts += record.part == 0
         if record.is_stored:
             seconds = max(account.latest_stored_seconds, record.time_seconds)
             account.latest_stored_seconds = seconds
@@ -232,14 +234,10 @@ class ModelledBursts:
         if self.memory is not None:
             self.memory.merge_phases(gone, into)
 
-    def drop_stored(self, phase: int) -> NDArray[np.int64] | None:
-        """Forget the bursts of a phase that were taken before the attach.
-
-        Returns:
-            The rows that are kept, in their new order; None if there were none.
-        """
+    def drop_stored(self, phase: int) -> bool:
+        """Forget the bursts of a phase that were taken before the attach; whether any is known."""
         if self.memory is None:
-            return None
+            return False
         kept, dropped = self.memory.drop_stored(phase)
         for account in self._accounts.by_phase.values():
             account.keep_rows(kept, dropped)
@@ -248,7 +246,7 @@ class ModelledBursts:
         if not self.memory.count:
             self.memory = None
         self._model_again(self._seen)  # those of other phases, too: they went on as these did
-        return kept
+        return True
 
     def _remember(
         self,
@@ -297,7 +295,9 @@ class ModelledBursts:
             likeness = self.memory.likeness([code_hits(record.code)], [phase])[0]
         whole = self._continued(own, likeness)
         rows = self._layout.row(whole), self._compared.row(whole)
-        seen = _Seen(own.thinned(), LateReturns.of(own), 0.0, whole.thinned(), *rows)
+        thin = own.thinned()
+        for_watches = msgspec.structs.replace(thin, stacks=None)
+        seen = _Seen(thin, for_watches, LateReturns.of(own), 0.0, whole.thinned(), *rows)
         modelled = self._speed.rate(record, whole)
         rate, error = modelled, ERROR
         if record.timed is not None:
@@ -360,7 +360,7 @@ class ModelledBursts:
         if memory is None or watch.is_sampled:
             return None
         found = [row for row in self._seen if memory.window[row] == watch.window]
-        return self._seen[found[0]].own if found else None
+        return self._seen[found[0]].for_watches if found else None
 
     def _with_watches(self, seen: _Seen, account: PhaseAccount) -> NDArray[np.float64]:
         """The curves of a burst: what it and bursts like it saw, and what watchpoints told.

@@ -162,9 +162,7 @@ class Estimator:
         phase = self.phase_now(phase)
         account = self._accounts.of(phase)
         account.stored, account.latest_stored_seconds = BurstSums(), -np.inf
-        kept = self._bursts.drop_stored(phase)
-        if kept is not None:
-            self._windows.keep_rows(kept)
+        if self._bursts.drop_stored(phase):
             self._value_again()
 
     # -- what is known -------------------------------------------------------------------------
@@ -205,12 +203,13 @@ class Estimator:
         By phase; see :mod:`memsampd.estimate.scatter`. Empty where nothing is known of it.
         """
         self._take_stock()
-        memory, sums = self._bursts.memory, self._windows.all_sums()
-        if memory is None or not sums.accesses > 0:
+        memory = self._bursts.memory
+        accesses, misses = self._windows.accesses_and_misses()
+        if memory is None or not accesses > 0:
             return {}, {}
         figures = memory.curves.reshape(memory.count, -1, 3, len(self._layout.sizes_bytes))[:, 0]
         widths = figures[:, HIGH] - figures[:, LOW]
-        ratios = self._layout.table(sums.misses)[0, MIDDLE] / sums.accesses
+        ratios = self._layout.table(misses)[0, MIDDLE] / accesses
         rates, _ = memory.expected_rates()
         scatter = phase_scatter(
             memory.phase, memory.bursts, rates, figures[:, MIDDLE], widths, ratios

@@ -383,7 +383,8 @@ class BurstMemory:
         m, steady = self.count, self._window_rates.steady
         codes, octaves = self._timed_code[:m].tolist(), self.spacing[:, 0].tolist()
         return Timings(
-            bursts=self.bursts,
+            # One that stands for many tells of old times: it corrects no more than one burst does.
+            bursts=np.minimum(self.bursts, 1.0),
             is_timed=self._is_timed[:m],
             is_stored=self.is_stored,
             is_memoryless=self.is_memoryless,

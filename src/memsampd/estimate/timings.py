@@ -34,7 +34,7 @@ class Timings(msgspec.Struct, frozen=True):
     """Bursts, m of them, with what was timed of them and modelled; rates are logarithms.
 
     Attributes:
-        bursts: how many each stands for, shape (m,).
+        bursts: for how much of a burst each counts, 0..1, shape (m,).
         is_timed: whose rates were measured in the target, shape (m,).
         is_stored: which were taken before the attach, shape (m,).
         is_memoryless: whose code makes no access, shape (m,).

@@ -107,7 +107,8 @@ class WaitingWindows:
         self._waiting: deque[_Waiting] = deque()
         self._new: list[_Waiting] = []  # of these, not shared out yet
         self._provisional = self._nothing()
-        self._settled = self._nothing()
+        self._settled_accesses = 0.0
+        self._settled_misses = np.zeros(layout.values)
         self._most_accesses = 0.0
         self._most_misses = np.zeros(len(layout.models) * len(layout.sizes_bytes))
 
@@ -176,11 +177,10 @@ class WaitingWindows:
     def count_on(self) -> None:
         """Counters never run backwards, whatever an estimate is corrected by."""
         later = [each.sums for each in takewhile(self._is_counted_later, reversed(self._waiting))]
-        accesses = self._provisional.accesses + self._settled.accesses
+        accesses, misses = self.accesses_and_misses()
         accesses -= sum(sums.accesses for sums in later)
         if accesses < 1:  # what rounding leaves
             return
-        misses = self._provisional.misses + self._settled.misses
         misses -= np.sum([sums.misses for sums in later], axis=0)
         self._most_accesses = max(self._most_accesses, accesses)
         middle = self._layout.table(misses)[:, MIDDLE].ravel()
@@ -195,19 +195,16 @@ class WaitingWindows:
             if window.phase == gone:
                 window.phase = into
 
-    def keep_rows(self, kept: NDArray[np.int64]) -> None:
-        """Of the remembered bursts only these are left, in this order: :meth:`value_again`."""
-        self._settled.keep_rows(kept)
-
     def bins(self) -> int:
         """Return the length of branch vectors; 0 where none is known."""
         return max((len(each.hits) for each in self._waiting), default=0)
 
-    def all_sums(self) -> WindowSums:
-        """Return the sums over all windows, settled or not."""
-        sums = self._provisional.copy()
-        sums.add(self._settled)
-        return sums
+    def accesses_and_misses(self) -> tuple[float, NDArray[np.float64]]:
+        """Return those of all windows, settled or not; misses in the layout's figures."""
+        return (
+            self._provisional.accesses + self._settled_accesses,
+            self._provisional.misses + self._settled_misses,
+        )
 
     def sums_by_phase(self) -> dict[int, WindowSums]:
         """Return the sums over all windows of each phase."""
@@ -228,7 +225,8 @@ class WaitingWindows:
 
     def _settle_one(self, window: _Waiting) -> None:
         self._provisional.add(window.sums, -1.0)
-        self._settled.add(window.sums)
+        self._settled_accesses += window.sums.accesses
+        self._settled_misses += window.sums.misses
         self._accounts.of(window.phase).settled.add(window.sums)
         if self._tell_window is not None:
             self._tell_window(self._estimate(window))

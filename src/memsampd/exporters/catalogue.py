@@ -25,8 +25,8 @@ CACHE_SIZE = gauge(
 ACCESSES = counter(
     "accesses",
     "accesses",
-    "Estimated accesses of the target since the attach; a window counts a second after its end. "
-    "Absent as long as no rate is known.",
+    "Estimated accesses of the target since the attach; a window counts once the target has run a "
+    "second after its end. Absent as long as no rate is known.",
 )
 MISSES = counter(
     "misses",

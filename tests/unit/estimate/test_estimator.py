@@ -330,6 +330,13 @@ def test_counters_of_a_target_that_idles_wait_for_one_window() -> None:
     assert waits == pytest.approx(0.75 * told(events).totals.accesses)
 
 
+def test_parts_of_a_burst_are_one_burst() -> None:
+    parts = [msgspec.structs.replace(burst(0), part=part) for part in (0, 1)]
+    (phase,) = told([window(0), *parts]).phases
+    assert phase.bursts == 1
+    assert phase.sampled_accesses == 2 * parts[0].accesses
+
+
 def test_another_program_begins_anew() -> None:
     exec_record = ExecRecord(time_seconds=0.2, command="b", executable="/b")
     assert same(

@@ -58,6 +58,20 @@ def test_many_timed_bursts_leave_no_doubt() -> None:
     assert memory.expected_rates()[0][-1] == pytest.approx(2e8, rel=0.01)
 
 
+def test_one_that_stands_for_many_corrects_the_model_as_one_does() -> None:
+    """Memory may be faster today than on the average of days."""
+
+    def corrected(old: int) -> float:
+        memory = BurstMemory(4, 1, capacity=6)
+        for at in range(old):
+            memory.add(at, 0, CODE[0], np.zeros(1), 1.6e8, 0.05, 2e8, True)
+        memory.add(old, 0, CODE[0], np.zeros(1), 2.8e8, 0.05, 2e8, True)
+        at, _ = memory.add(old + 1, 0, CODE[0], np.zeros(1), 2e8, 0.7, 2e8, False)
+        return float(memory.expected_rates()[0][at])
+
+    assert corrected(old=40) == pytest.approx(corrected(old=4))
+
+
 def test_one_timing_of_many_tries_is_not_taken_whole() -> None:
     """Its registers may have been steady by chance; if half of the bursts were timed, not."""
     memory = BurstMemory(4, 1, capacity=8)
