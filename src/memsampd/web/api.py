@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
@@ -27,7 +28,7 @@ from memsampd.exporters.documents import (
 )
 from memsampd.models.records import MissRatioCurve
 from memsampd.web.guard import JsonResponse, encoded
-from memsampd.web.openapi import DEFAULT_POINTS, MAX_POINTS, openapi_document
+from memsampd.web.openapi import DEFAULT_POINTS, EVENT_ID, MAX_POINTS, openapi_document
 from memsampd.web.state import Event, Observed, State
 
 MAX_STREAMS = 32
@@ -215,18 +216,20 @@ def _events_endpoint(state: State) -> Callable[[Request], object]:
         nonlocal streams
         streams -= 1
 
-    async def stream(number: int) -> AsyncIterator[bytes]:
-        happened = asyncio.Event()
+    async def stream(last_seen: int | None) -> AsyncIterator[bytes]:
+        happened, number = asyncio.Event(), last_seen or 0
         unlisten = state.listen(happened.set)
         try:
             yield b"retry: 2000\n\n"
+            if last_seen is None:
+                yield _gap(None)
             while True:
                 happened.clear()
                 for event in state.events_after(number):
                     if event.number > number + 1:
                         yield _gap(event.number - number - 1)
                     number = event.number
-                    yield _frame(event)
+                    yield _frame(event, state.start)
                 try:
                     await asyncio.wait_for(happened.wait(), _HEARTBEAT_SECONDS)
                 except TimeoutError:
@@ -237,31 +240,35 @@ def _events_endpoint(state: State) -> Callable[[Request], object]:
     async def events(request: Request) -> Response:
         nonlocal streams
         _check_parameters(request, ())
-        number = _last_seen(request, state)
+        last_seen = _last_seen(request, state)
         if streams >= MAX_STREAMS:
             raise HTTPException(503, f"{MAX_STREAMS} others listen already: try again later")
         streams += 1
-        return _Stream(stream(number), close)
+        return _Stream(stream(last_seen), close)
 
     return events
 
 
-def _last_seen(request: Request, state: State) -> int:
-    """Return the event after which a client wants to go on; by default the last one."""
+def _last_seen(request: Request, state: State) -> int | None:
+    """Return the event after which a client wants to go on; by default the last one.
+
+    None: it was told that one by a web process before this one, which counted for itself.
+    """
     text = request.headers.get("last-event-id")
     if text is None:
         return state.last_event
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise BadRequest(f"Last-Event-ID {text!r} is no number of an event")
-    # Beyond the last one: of a web process before this one, which counted for itself.
-    return int(text) if int(text) <= state.last_event else 0
+    if re.fullmatch(EVENT_ID, text, re.ASCII) is None:
+        raise BadRequest(f"Last-Event-ID {text!r} is no id of an event")
+    start, _, number = text.partition("-")
+    return int(number) if start == state.start and int(number) <= state.last_event else None
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: Event, start: str) -> bytes:
     data = encoded(event.document).decode()
-    return f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    return f"id: {start}-{event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
 
 
-def _gap(missed: int) -> bytes:
+def _gap(missed: int | None) -> bytes:
     """Tell a client that was away or slow for too long what it cannot have any more."""
-    return f'event: gap\ndata: {{"version":{VERSION},"missed":{missed}}}\n\n'.encode()
+    document = {"version": VERSION, "missed": missed}
+    return f"event: gap\ndata: {encoded(document).decode()}\n\n".encode()

@@ -20,6 +20,7 @@ Schema: TypeAlias = dict[str, Any]
 
 DEFAULT_POINTS = 300  # columns of /windows unless asked otherwise
 MAX_POINTS = 2000
+EVENT_ID = "[0-9a-f]{8}-[0-9]{1,15}"  # start of the web process, number of the event since then
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number"}
@@ -267,12 +268,13 @@ def _events() -> Schema:
     words = (
         "Server-sent events: `target` (a new one), `phase` (another phase runs: `phase`, "
         "`previous_phase`), `end` (`alive`: let go of, not ended), `gap` (`missed`: events that "
-        "are no longer kept). Last-Event-ID goes on where a client was."
+        "are no longer kept; null after a restart of the server, which tells all that it has). "
+        "Last-Event-ID goes on where a client was."
     )
     last = {
         "name": "Last-Event-ID",
         "in": "header",
-        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        "schema": {"type": "string", "pattern": f"^{EVENT_ID}$"},
     }
     return {
         "get": {
