@@ -22,7 +22,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-
 _Figures = TypeVar("_Figures", float, NDArray[np.float64])
 
 

@@ -101,8 +101,9 @@ from memsampd.exporters.http import MetricsServer
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 server, held = MetricsServer(lambda open_metrics: b"some_metric 1\\n", "127.0.0.1:0"), []
+(thread,) = (each for each in threading.enumerate() if each.name == "metrics")
+print(server.port, thread.native_id)
 while True:
-    print(server.port, *(each.native_id for each in threading.enumerate() if each.name == "metrics"))
     input()
     try:
         while True:
@@ -129,7 +130,7 @@ def test_without_a_descriptor_who_asks_waits_and_no_cpu_time_is_used(has_answere
         go_on(process)
         assert process.stdout.readline() == "full\n"
         with socket.create_connection(("127.0.0.1", int(port)), PATIENCE_SECONDS) as asking:
-            asking.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            asking.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
             assert select.select([process.stderr], [], [], PATIENCE_SECONDS)[0]
             assert "not served until there is room" in process.stderr.readline()
             call = Path(f"/proc/{process.pid}/task/{tid}/syscall")
