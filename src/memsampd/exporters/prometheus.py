@@ -178,6 +178,7 @@ def _figures(snapshot: Snapshot) -> list[tuple[Metric, float | None]]:
         (catalogue.TARGET_UP, snapshot.alive),
         (catalogue.WINDOWS, estimate.windows),
         (catalogue.WINDOW_CPU, estimate.cpu_seconds),
+        (catalogue.PHASES, len(estimate.phases)),
         (catalogue.UNKNOWN_CPU, unknown),
         (catalogue.SAMPLED, tally.accesses),
         (catalogue.PREDICTION_ACCURACY, snapshot.prediction_accuracy),

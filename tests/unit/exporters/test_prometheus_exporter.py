@@ -220,6 +220,7 @@ def test_cardinality_is_bounded_and_the_fold_weighs() -> None:
     assert len(found) == 5 * 5
     weights = [s.value for s in samples(exporter) if s.name == "memsampd_phase_weight_ratio"]
     assert sum(weights) == pytest.approx(1)
+    assert value(exporter, "memsampd_phases") == 40
     rest = snapshot.estimate.phases[4:]
     expected = combine((phase.weight, phase.curves.get("lru")) for phase in rest)
     other = fold_phases(snapshot, 4)[-1]
