@@ -57,6 +57,7 @@ def api_routes(state: State) -> list[BaseRoute]:
             "version": VERSION,
             "targets": [_target(each, state) for each in known],
             "node": None if state.node is None else node_document(state.node),
+            **_ages(state),
         }
 
     def windows(request: Request) -> Document:
@@ -91,21 +92,30 @@ def api_routes(state: State) -> list[BaseRoute]:
 def _health_endpoint(state: State) -> Callable[[Request], object]:
     async def serve(request: Request) -> Response:
         _check_parameters(request, ())
-        live = [each for each in state.targets.values() if each.attached]
-        newest = max((each.snapshot.time_seconds for each in live), default=None)
-        node_age = None if state.node is None else state.age_seconds(state.node.time_seconds)
+        ages = _ages(state)
+        node_age = ages["node_age_seconds"]
         hangs = node_age is not None and node_age > _HANGS_SECONDS
         document = {
             "version": VERSION,
             "status": "hangs" if hangs else "ok",
             "memsampd_version": __version__,
-            "targets": len(live),
-            "last_snapshot_age_seconds": None if newest is None else state.age_seconds(newest),
-            "node_age_seconds": node_age,
+            "targets": sum(each.attached for each in state.targets.values()),
+            **ages,
         }
         return JsonResponse(document, 503 if hangs else 200)
 
     return serve
+
+
+def _ages(state: State) -> Document:
+    """How long ago memsampd told something: of its targets, and as a daemon of itself."""
+    told = [each.snapshot.time_seconds for each in state.targets.values() if each.attached]
+    return {
+        "last_snapshot_age_seconds": state.age_seconds(max(told)) if told else None,
+        "node_age_seconds": None
+        if state.node is None
+        else state.age_seconds(state.node.time_seconds),
+    }
 
 
 def _served(answer: _Answer, parameters: tuple[str, ...]) -> Callable[[Request], object]:

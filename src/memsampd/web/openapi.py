@@ -167,13 +167,16 @@ _WINDOWS = _object(
     phase_cpu_seconds=_list(_list(_AMOUNT)),
     **{name: _list(_maybe(_list(_SHARE))) for name in _CURVE},
 )
+_AGES: Schema = {
+    "last_snapshot_age_seconds": _maybe(_NUMBER),
+    "node_age_seconds": _maybe(_NUMBER),
+}
 _HEALTH = _object(
     version={"const": VERSION},
     status={"enum": ["ok", "hangs"]},
     memsampd_version=_TEXT,
     targets=_COUNT,
-    last_snapshot_age_seconds=_maybe(_NUMBER),
-    node_age_seconds=_maybe(_NUMBER),
+    **_AGES,
 )
 _ERROR = _object(version={"const": VERSION}, cause=_TEXT, remedy=_TEXT)
 _ID: Schema = {
@@ -219,7 +222,12 @@ def openapi_document() -> Schema:
             "/api/v1/openapi.json": _get("This document", {"type": "object"}),
             "/api/v1/targets": _get(
                 "All targets, and how the node's daemon fares, if one serves this",
-                _object(version={"const": VERSION}, targets=_list(_TARGET), node=_maybe(_NODE)),
+                _object(
+                    version={"const": VERSION},
+                    targets=_list(_TARGET),
+                    node=_maybe(_NODE),
+                    **_AGES,
+                ),
             ),
             target: _get("A target: figures, cost, what is not known", _TARGET, _ID),
             f"{target}/phases": _get("Its phases", _PHASES, _ID),
