@@ -303,7 +303,7 @@ def test_an_answer_about_another_range_than_the_chosen_one_is_not_drawn(
         before.add(worked(replace(now_snapshot(), time_seconds=now_seconds + second)))
     past, snapshot = before.past(), worked(now_snapshot())
     assert past is not None
-    steps = "document.querySelector('#heat').ariaLabel?.match(/steps of [^,]+/)?.[0]"
+    steps = "document.querySelector('#heat')?.ariaLabel?.match(/steps of [^,]+/)?.[0]"
     with closing(WebProcess("127.0.0.1:0")) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
         web.publish_past(snapshot.target, past.renamed({0: 0, 1: 1, 2: 2}))
         web.publish(snapshot)
