@@ -458,7 +458,7 @@ def process_board() -> dashboard.Dashboard:
             f"sum(rate(memsampd_memory_written_back_bytes_total{{{TARGET}}}[$__rate_interval]))",
             "Lines fetched and written back.",
         ),
-        figure("Phases", "short", f"count(memsampd_phase_windows{{{TARGET}}})", "Found so far."),
+        figure("Phases", "short", f"sum(memsampd_phases{{{TARGET}}})", "Told apart so far."),
         figure(
             "Unseen code",
             "percentunit",
@@ -495,7 +495,13 @@ def machines_board() -> dashboard.Dashboard:
     )
     who = "{{command}} {{pid}} on {{instance}}"
     panels = [
-        figure("Targets", "short", f"count(memsampd_target_up{{{NODE}}})", "Observed now.", span=6),
+        figure(
+            "Targets",
+            "short",
+            f"sum(memsampd_target_up{{{NODE}}}) or vector(0)",
+            "Observed now.",
+            span=6,
+        ),
         figure(
             "Machines without an answer",
             "short",

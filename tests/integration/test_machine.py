@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from commands import MEMSAMPD
-from tracees import running
+from groups import control_group
+from tracees import running, wait_until
 
 from memsampd.sampler.process.cgroup import read_limits
 
@@ -57,6 +59,53 @@ def test_a_busy_machine_is_not_measured(tmp_path: Path) -> None:
         done = machine(tmp_path, "--measure", "--even-if-busy", "--seconds", "0.6")
     assert done.returncode == 0
     assert "may be too low" in done.stderr or "would be too low" in done.stderr
+
+
+def test_not_all_cpus_are_no_peak_of_the_machine(tmp_path: Path) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU only")
+    own = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(own)})  # what is started from here has it, too
+        refused = machine(tmp_path, "--measure", "--seconds", "0.6")
+        assert refused.returncode == 1
+        assert "memsampd may use 1 of" in refused.stderr
+        assert not list(tmp_path.iterdir())
+        done = machine(tmp_path, "--measure", "--even-if-busy", "--seconds", "0.6")
+    finally:
+        os.sched_setaffinity(0, own)
+    assert done.returncode == 0
+    assert "memsampd: warning: memsampd may use 1 of" in done.stderr
+    assert "only 1 of the CPUs could be used" in done.stdout
+    assert json.loads(machine(tmp_path, "--json").stdout)["measured"]["allowed_cpus"] == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_memory_limit_is_kept_to(version: int, tmp_path: Path) -> None:
+    files = ("memory.limit_in_bytes", "memory.max")
+    with control_group(version, "memory") as group:
+        (group / files[version - 1]).write_text(f"{200 << 20}")
+        asked = (
+            f"echo $$ > {group}/cgroup.procs && exec {MEMSAMPD} machine --measure --even-if-busy"
+        )
+        environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+        refused = subprocess.run(
+            ["sh", "-c", asked], env=environment, capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == 1, refused.stderr
+    assert "of what the control group has left" in refused.stderr
+
+
+def test_ctrl_c_while_it_measures(tmp_path: Path) -> None:
+    words = [MEMSAMPD, "machine", "--measure", "--even-if-busy", "--seconds", "600"]
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    with running(*words, env=environment, stderr=subprocess.PIPE) as process:
+        threads = Path(f"/proc/{process.pid}/task")
+        wait_until(lambda: len(list(threads.iterdir())) > 1)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert (process.returncode, "error" in told) == (130, False), told
+    assert not list(tmp_path.iterdir())
 
 
 def test_wrong_words(tmp_path: Path) -> None:

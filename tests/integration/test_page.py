@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from chromium import Chromium, wait_for
@@ -255,6 +255,75 @@ def test_on_a_telephone_nothing_is_cut_off(
         browser.until(f"{PHASES}.length >= 3")
         assert browser.evaluate("document.documentElement.scrollWidth") == 390
         clean(browser, many.url)
+
+
+def test_who_tells_nothing_new_is_not_live(chromium: Chromium, tmp_path: Path) -> None:
+    """The server answers all the same, and with the same."""
+    connection = "document.querySelector('#connection')"
+    old = replace(now_snapshot(), time_seconds=time.monotonic() - 120)
+    with serving(old) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
+        browser.go(web.url)
+        browser.until(f"{connection}.innerText.startsWith('nothing new for 2 min')")
+        assert browser.evaluate(f"{connection}.classList.contains('lost')")
+        web.publish_node(lasting_node_status())
+        browser.until(f"{connection}.innerText.startsWith('live')")
+        assert not browser.evaluate(f"{connection}.classList.contains('lost')")
+        clean(browser, web.url)
+
+
+def test_history_is_asked_for_by_the_clock_of_the_server(
+    many: WebProcess, chromium: Chromium, tmp_path: Path
+) -> None:
+    wrong = "const now = Date.now; Date.now = () => now.call(Date) + 10 * 86_400_000;"
+    with chromium.tab(tmp_path, (1280, 800)) as browser:
+        browser.call("Page.addScriptToEvaluateOnNewDocument", source=wrong)
+        browser.go(many.url)
+        browser.until(f"{PHASES}.length >= 3")
+        asked = [parse_qs(urlsplit(each).query) for each in browser.requested()]
+        since = [float(each["since"][0]) for each in asked if "since" in each]
+        assert since
+        assert all(abs(each + 900 - time.time()) < 86_400 for each in since)
+
+
+# Answers about windows wait while `hold` is set.
+HOLD = """
+window.held = [];
+const really = window.fetch;
+window.fetch = (path, ...rest) => window.hold && path.includes("/windows")
+  ? new Promise((done) => window.held.push(() => done(really(path, ...rest))))
+  : really(path, ...rest);
+"""
+
+
+def test_an_answer_about_another_range_than_the_chosen_one_is_not_drawn(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    before, now_seconds = History(), time.monotonic()
+    for second in range(-7200, 0, 10):
+        before.add(worked(replace(now_snapshot(), time_seconds=now_seconds + second)))
+    past, snapshot = before.past(), worked(now_snapshot())
+    assert past is not None
+    steps = "document.querySelector('#heat')?.ariaLabel?.match(/steps of [^,]+/)?.[0]"
+    with closing(WebProcess("127.0.0.1:0")) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
+        web.publish_past(snapshot.target, past.renamed({0: 0, 1: 1, 2: 2}))
+        web.publish(snapshot)
+        browser.call("Page.addScriptToEvaluateOnNewDocument", source=HOLD)
+        browser.go(web.url)
+        short = browser.until(steps)
+        browser.evaluate("window.hold = true")
+        browser.until("window.held.length > 0")
+        browser.evaluate(
+            f"""window.drawn = [];
+            new MutationObserver(() => window.drawn.push({steps}))
+              .observe(document.querySelector('#heat'), {{ attributeFilter: ['aria-label'] }});
+            document.querySelector('#range').value = '3600';
+            document.querySelector('#range').dispatchEvent(new Event('change'));
+            window.hold = false;
+            window.held.forEach((go) => go());"""
+        )
+        browser.until(f"{steps} !== '{short}'")
+        assert short not in browser.evaluate("window.drawn")
+        clean(browser, web.url)
 
 
 def test_a_server_that_has_gone_is_said_to_be_gone(chromium: Chromium, tmp_path: Path) -> None:

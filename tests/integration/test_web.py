@@ -241,8 +241,11 @@ class Listener:
             pass
 
     def next_kind(self) -> str:
+        self.id = ""
         while not (line := self._file.readline()).startswith("event: "):
             assert line, "the stream has ended"
+            if line.startswith("id: "):
+                self.id = line.removeprefix("id: ").strip()
         return line.removeprefix("event: ").strip()
 
     def close(self) -> None:
@@ -259,11 +262,14 @@ def test_events_come_as_they_happen_and_go_on_where_a_client_was() -> None:
         assert [listener.next_kind() for _ in range(2)] == ["target", "phase"]
         web.publish(now_snapshot(pid=77, alive=False))
         assert listener.next_kind() == "end"
+        start, _, number = listener.id.partition("-")
+        assert number == "6"
         listener.close()
-        again = Listener(web, Last_Event_ID="2")
+        again = Listener(web, Last_Event_ID=f"{start}-2")
         assert [again.next_kind() for _ in range(4)] == ["phase", "target", "phase", "end"]
         again.close()
-        assert ask(web.url, "/api/v1/events", **{"Last-Event-ID": "x"})[0] == 400
+        for wrong in ("x", "2", f"{start}-", f"{start}-x"):
+            assert ask(web.url, "/api/v1/events", **{"Last-Event-ID": wrong})[0] == 400
 
 
 def test_a_reader_that_does_not_read_delays_nobody_and_too_many_are_refused() -> None:
@@ -392,6 +398,24 @@ def test_killed_it_comes_back_with_all_live_targets(caplog: pytest.LogCaptureFix
         assert [target["pid"] for target in until_known(web, 1)] == [4242]
         wait_for(lambda: document(web, "/api/v1/targets")["node"], "the node")
         assert "the web process ended (SIGKILL): it starts again in 0.5 s" in caplog.text
+
+
+def test_a_listener_learns_that_another_one_took_its_place() -> None:
+    """Numbers of events begin anew: what happened meanwhile is not told, and that is."""
+    with serving(now_snapshot(phase=0)) as web:
+        listener = Listener(web)
+        web.publish(now_snapshot(phase=1))
+        assert listener.next_kind() == "phase"
+        first, before = web.pid, listener.id
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        listener.close()
+        wait_for(lambda: web.pid not in (None, first), "another web process")
+        until_known(web, 1)
+        again = Listener(web, Last_Event_ID=before)
+        assert [again.next_kind() for _ in range(3)] == ["gap", "target", "phase"]
+        assert again.id != before
+        again.close()
 
 
 def test_one_that_hangs_costs_nothing_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,6 +193,7 @@ def make_snapshot(
         totals=Totals(
             0.0 if overall is None else 9e8,
             {} if overall is None else {"lru": 9e8 * overall.miss_ratio},
+            {} if overall is None else {"lru": 0.25 * 9e8 * overall.miss_ratio},
         ),
         sizes_bytes=SIZES_BYTES,
     )

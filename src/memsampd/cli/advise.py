@@ -137,7 +137,7 @@ class AdviseCommand:
             )
         for program in advice.programs:
             self._check_alive(program)
-        for folder in apply(groups_of(advice), self._root):
+        for folder in apply(groups_of(advice), self._root, announce):
             announce(f"made {folder}; rmdir undoes it")
 
     def _check_alive(self, program: Program) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -45,7 +46,8 @@ class MachineCommand:
         parser.add_argument(
             "--even-if-busy",
             action="store_true",
-            help="measure although others use the CPUs: the peak may come out too low",
+            help="measure although others use the CPUs, or not all may be used: the peak may come "
+            "out too low",
         )
         parser.add_argument(
             "-o",
@@ -86,10 +88,20 @@ class MachineCommand:
 
 
 def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
-    from memsampd.machines.bandwidth import BUSY_SHARE, check_idle, measure_bandwidth
+    from memsampd.machines.bandwidth import (
+        BUSY_SHARE,
+        allowed_cpus,
+        check_cpus,
+        check_idle,
+        measure_bandwidth,
+    )
     from memsampd.machines.machine_file import MachineFile
+    from memsampd.sampler.process.cgroup import read_limits
 
+    limits, online = read_limits(os.getpid()), len(machine.cpus)
+    allowed = allowed_cpus(limits.cpus)
     try:
+        check_cpus(allowed, online)
         check_idle()
     except CapabilityError as error:
         if not args.even_if_busy:
@@ -100,7 +112,12 @@ def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
         if sys.stderr.isatty():
             sys.stderr.write(f"{_describe(bandwidth)}\n")
 
-    measured = measure_bandwidth(_last_level_bytes(machine), args.seconds, tell)
+    room = None
+    if limits.memory_bytes is not None:
+        room = max(limits.memory_bytes - limits.memory_used_bytes, 0)
+    measured = measure_bandwidth(
+        _last_level_bytes(machine), args.seconds, tell, group_room_bytes=room
+    )
     if measured.others_cpu_share > BUSY_SHARE:
         sys.stderr.write(
             f"memsampd: warning: others used {measured.others_cpu_share:.0%} of the CPU time "
@@ -109,10 +126,11 @@ def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
     return MachineFile(
         measured_unix_seconds=time.time(),
         cpu=machine.cpu.name,
-        cpus=len(machine.cpus),
+        cpus=online,
         bandwidths=measured.bandwidths,
         others_cpu_share=measured.others_cpu_share,
         area_bytes=measured.area_bytes,
+        allowed_cpus=allowed if allowed < online else None,
     )
 
 
@@ -174,6 +192,8 @@ def _as_text(machine: Machine, path: Path | None, content: MachineFile | None) -
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(content.measured_unix_seconds))
         here = "" if content.is_of(machine) else ", on ANOTHER machine: not used"
         busy = f"others used {content.others_cpu_share:.0%} of the CPU time"
+        if content.allowed_cpus is not None:
+            busy += f", and only {content.allowed_cpus:g} of the CPUs could be used"
         rows.append(("measured", f"{when}, {busy}{here} ({path})"))
     width = max(len(name) for name, _ in rows)
     return "".join(f"{name:<{width}}  {text}\n" for name, text in rows)

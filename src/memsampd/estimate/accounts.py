@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
@@ -167,6 +167,11 @@ class PhaseAccount(msgspec.Struct):
         return self.cycles / self.instructions if self.instructions > 0 else None
 
     @property
+    def write_share(self) -> float | None:
+        """Share of stores among the accesses of its bursts; None where these made none."""
+        return _write_share([self])
+
+    @property
     def histogram(self) -> ReuseHistogram:
         """Reuse histogram of all its bursts."""
         return self._both()[2]
@@ -217,6 +222,12 @@ class PhaseAccount(msgspec.Struct):
         weights[gone] = weights[into] = 0.0
 
 
+def _write_share(accounts: Collection[PhaseAccount]) -> float | None:
+    bursts = [sums for account in accounts for sums in (account.taken, account.stored)]
+    rows = sum(sums.rows for sums in bursts)
+    return sum(sums.writes for sums in bursts) / rows if rows else None
+
+
 class PhaseAccounts:
     """Accounts of all phases, by what these are called now.
 
@@ -241,6 +252,10 @@ class PhaseAccounts:
         if phase not in self._accounts:
             self._accounts[phase] = PhaseAccount.new(self._values, self._capacity)
         return self._accounts[phase]
+
+    def usual_write_share(self) -> float:
+        """Share of stores among the accesses of all bursts; 0 where these made none."""
+        return _write_share(self._accounts.values()) or 0.0
 
     def phase_now(self, phase: int) -> int:
         """Return what a phase is called now, merges applied."""

@@ -50,17 +50,19 @@ class PhaseEstimate(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """Accesses and misses since the attach, for counters: they never run backwards.
+    """What happened since the attach, for counters: they never run backwards.
 
     An estimate that is corrected downwards is worked off by counting later.
 
     Attributes:
         accesses: estimated accesses.
         misses: estimated misses by policy, each of shape (s,), one for each size.
+        written_back: lines among these that were changed and then evicted, in the same way.
     """
 
     accesses: float
     misses: Mapping[str, NDArray[np.float64]]
+    written_back: Mapping[str, NDArray[np.float64]]
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -108,7 +108,6 @@ def _phase(
     id: int, account: PhaseAccount, part: Part, whole: _Whole, layout: CurveLayout
 ) -> PhaseEstimate:
     sums, histogram = part.sums, account.histogram
-    rows = account.taken.rows + account.stored.rows
     is_told = histogram.accesses > 0 or sums.unknown_cpu_seconds < account.cpu_seconds
     curves = {}
     makes_accesses = sums.accesses > LEAST_RATE * account.cpu_seconds
@@ -131,7 +130,7 @@ def _phase(
         bursts=account.taken.bursts,
         sampled_accesses=histogram.accesses,
         censored_share=histogram.censored_share,
-        write_share=(account.taken.writes + account.stored.writes) / rows if rows else 0.0,
+        write_share=account.write_share or 0.0,
         rate=rate,
         curves=curves,
         stored_bursts=account.stored.bursts,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memsampd.estimate.accounts import PhaseAccounts, WindowSums
+from memsampd.estimate.counters import Counters
 from memsampd.estimate.course import Course
 from memsampd.estimate.events import WindowRecord, code_hits
 from memsampd.estimate.evidence import likeness_of_spacing, rates_in_windows, spacing_table
@@ -21,6 +22,7 @@ from memsampd.estimate.records import Totals, WindowEstimate
 from memsampd.estimate.scaling import growth, more_misses, octaves_of_data
 from memsampd.estimate.sharing import LEAST_RATE, burst_shares
 from memsampd.estimate.timings import ALIKE
+from memsampd.models.write_backs import written_back
 from memsampd.sampler.rates import CodeRate
 from memsampd.sampler.records import Spacing
 
@@ -109,8 +111,8 @@ class WaitingWindows:
         self._provisional = self._nothing()
         self._settled_accesses = 0.0
         self._settled_misses = np.zeros(layout.values)
-        self._most_accesses = 0.0
-        self._most_misses = np.zeros(len(layout.models) * len(layout.sizes_bytes))
+        policies = [model.policy for model in layout.models]
+        self._counters = Counters(policies, len(layout.sizes_bytes))
 
     def _nothing(self) -> WindowSums:
         return WindowSums.nothing(self._layout.values, self._capacity)
@@ -179,12 +181,29 @@ class WaitingWindows:
         later = [each.sums for each in takewhile(self._is_counted_later, reversed(self._waiting))]
         accesses, misses = self.accesses_and_misses()
         accesses -= sum(sums.accesses for sums in later)
-        if accesses < 1:  # what rounding leaves
+        if accesses < 1 or accesses <= self._counters.accesses:  # below 1: what rounding leaves
             return
         misses -= np.sum([sums.misses for sums in later], axis=0)
-        self._most_accesses = max(self._most_accesses, accesses)
-        middle = self._layout.table(misses)[:, MIDDLE].ravel()
-        self._most_misses = np.maximum(self._most_misses, middle)
+        middle = self._layout.table(misses)[:, MIDDLE]
+        self._counters.count_on(accesses, middle, self._written_back_share())
+
+    def _written_back_share(self) -> NDArray[np.float64]:
+        """Share of the lines fetched in all windows that are written back, shape (policies, s)."""
+        usual = self._accounts.usual_write_share()
+        shares: dict[int, float] = {}
+        fetched, written = np.zeros(self._layout.values), np.zeros(self._layout.values)
+        for id, account in self._accounts.by_phase.items():
+            share = account.write_share
+            shares[id] = usual if share is None else share
+            fetched += account.settled.misses
+            written += written_back(account.settled.misses, shares[id])
+        if self._waiting:
+            misses = np.array([window.sums.misses for window in self._waiting])
+            fetched += misses.sum(axis=0)
+            of_each = np.array([[shares[window.phase]] for window in self._waiting])
+            written += written_back(misses, of_each).sum(axis=0)
+        share_of_all = np.divide(written, fetched, out=np.zeros_like(written), where=fetched > 0)
+        return self._layout.table(share_of_all)[:, MIDDLE]
 
     def _is_counted_later(self, window: _Waiting) -> bool:
         return window.end_seconds > self._waiting[-1].end_seconds - _COUNT_AFTER_SECONDS
@@ -215,11 +234,7 @@ class WaitingWindows:
 
     def totals(self) -> Totals:
         """Return what was counted so far."""
-        misses = self._most_misses.reshape(len(self._layout.models), -1)
-        return Totals(
-            self._most_accesses,
-            {model.policy: row for model, row in zip(self._layout.models, misses, strict=True)},
-        )
+        return self._counters.totals()
 
     # -- one at a time -------------------------------------------------------------------------
 

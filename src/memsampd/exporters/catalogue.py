@@ -150,6 +150,9 @@ MEBIBYTE_GAIN = gauge(
     "level",
 )
 
+PHASES = gauge(
+    "phases", "phases", 'Phases told apart so far, those that are folded into "other" included.'
+)
 PHASE_ACTIVE = gauge("phase_active", "bool", "1 for the phase of the last window.", "phase")
 PHASE_PREDICTED = gauge(
     "phase_predicted", "bool", "1 for the phase expected of the next window.", "phase"

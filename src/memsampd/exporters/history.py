@@ -29,6 +29,7 @@ SLOTS = 6
 # in so much of it.
 LONGEST_SECONDS = 120.0
 MAX_PHASES = 512
+_ROUNDING = 1e-9  # of CPU time that was added up in another order
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +188,7 @@ class History:
         self._tiers = [Tier(*tier) for tier in tiers]
         self._known: dict[int, PhaseKnowledge] = {}
         self._cpu_seconds: dict[int, float] | None = None  # by phase, as told last
+        self._program = ("", "")  # its names, as told last
         self.first_seconds = math.inf
         self.last_seconds = -math.inf
         self.stored_until_seconds = -math.inf  # what is told until then was restored
@@ -215,7 +217,9 @@ class History:
         """Learn what ran since the snapshot before."""
         estimate, now_seconds = snapshot.estimate, max(snapshot.time_seconds, self.last_seconds)
         now = {phase.id: phase.cpu_seconds for phase in estimate.phases}
-        ran = self._ran(now)
+        program = (snapshot.target.command, snapshot.target.executable)
+        ran = self._ran(now, is_renamed=program != self._program)
+        self._program = program
         since_seconds = now_seconds
         if self.last_seconds > -math.inf:
             since_seconds = max(self.last_seconds, now_seconds - LONGEST_SECONDS)
@@ -233,33 +237,39 @@ class History:
         while len(self._known) > MAX_PHASES:
             del self._known[next(iter(self._known))]
 
-    def _ran(self, now: Mapping[int, float]) -> dict[int, float]:
+    def _ran(self, now: Mapping[int, float], *, is_renamed: bool) -> dict[int, float]:
         """Return the CPU time of each phase since the snapshot before.
 
-        Of the first snapshot we cannot know when it ran: nothing is returned. Phases of which
-        none is left were another program's (ids are never used again); single ones that are gone
-        were merged.
+        Of the first snapshot we cannot know when it ran: nothing is returned. Phases that are gone
+        were merged, or were another program's (ids are never used again): that has none of the old
+        ones, and another name, or less CPU time in all.
         """
         before, self._cpu_seconds = self._cpu_seconds, None
         if before is None:
             return {}
-        gone = before.keys() - now.keys()
-        if gone and len(gone) < len(before):
-            before = self._merged(gone, dict(before), now)
-        ran = {id: used - before.get(id, 0.0) for id, used in now.items()}
-        return {id: seconds for id, seconds in ran.items() if seconds > 0}
+        spent_seconds = sum(now.values()) - sum(before.values())
+        is_less = spent_seconds < -_ROUNDING * sum(before.values())
+        if now.keys().isdisjoint(before) and (is_renamed or is_less or not now):
+            return {id: seconds for id, seconds in now.items() if seconds > 0}
+        before = self._merged(dict(before), now)
+        ran = {id: max(used - before.get(id, 0.0), 0.0) for id, used in now.items()}
+        told_seconds = sum(ran.values())
+        # Where it was not seen right what went into what, there was no more time all the same.
+        share = min(max(spent_seconds, 0.0) / told_seconds, 1.0) if told_seconds > 0 else 0.0
+        return {id: share * seconds for id, seconds in ran.items() if seconds > 0}
 
-    def _merged(
-        self, gone: set[int], before: dict[int, float], now: Mapping[int, float]
-    ) -> dict[int, float]:
-        """Rename phases that are no more: what they were went to the one that grew most."""
-        into = max(now, key=lambda id: now[id] - before.get(id, 0.0))
-        moved = sum(before.pop(id) for id in gone)
-        for id in gone:
-            self._known.pop(id, None)
+    def _merged(self, before: dict[int, float], now: Mapping[int, float]) -> dict[int, float]:
+        """Rename phases that are no more, the longest first.
+
+        What each was went to the one that grew most, beside what others already brought there.
+        """
+        for gone in sorted(before.keys() - now.keys(), key=lambda id: -before[id]):
+            into = max(now, key=lambda id: now[id] - before.get(id, 0.0))
+            before[into] = before.get(into, 0.0) + before.pop(gone)
+            self._known.pop(gone, None)
             for tier in self._tiers:
-                tier.rename(id, into)
-        return {**before, into: before.get(into, 0.0) + moved}
+                tier.rename(gone, into)
+        return before
 
     def read(self, since_seconds: float, until_seconds: float, points: int) -> Slice:
         """Return a stretch from the finest rows that reach back so far.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
@@ -13,9 +14,12 @@ from memsampd.exporters.listen import DEFAULT_LISTEN, open_listening, parse_list
 if TYPE_CHECKING:
     from memsampd.exporters.serving import RequestServer
 
+logger = logging.getLogger(__name__)
+
 MakeText: TypeAlias = Callable[[bool], bytes]
 """Makes the text: OpenMetrics, or the older one."""
 _BACKLOG = 16
+_PAUSE_SECONDS = 1
 
 
 class MetricsServer:
@@ -51,6 +55,7 @@ class MetricsServer:
         self.port: int = self._socket.getsockname()[1]
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._closed = False
+        self._has_told = False
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
@@ -71,15 +76,24 @@ class MetricsServer:
 
     def _serve(self) -> None:
         server: RequestServer | None = None
-        poll = select.poll()
+        closing, either = select.poll(), select.poll()
+        closing.register(self._closing, select.POLLIN)
         for file in (self._socket.fileno(), self._closing):
-            poll.register(file, select.POLLIN)
-        while self._closing not in (file for file, _ in poll.poll()):
-            if server is None:
-                server = self._load()
-            server.handle_request()
+            either.register(file, select.POLLIN)
+        while self._closing not in (file for file, _ in either.poll()):
+            try:
+                server = server or self._load()
+                server.answer()
+            except (OSError, ImportError) as error:  # a module may not be found without descriptors
+                self._tell(error)
+                closing.poll(1000 * _PAUSE_SECONDS)  # who asks waits: poll would return at once
         if server is not None:
             server.server_close()
+
+    def _tell(self, error: Exception) -> None:
+        if not self._has_told:
+            self._has_told = True
+            logger.warning("/metrics is not served until there is room for it: %s", error)
 
     def _load(self) -> RequestServer:
         """What only serves requests takes as much CPU time as several bursts to be loaded."""

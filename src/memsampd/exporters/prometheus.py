@@ -19,7 +19,6 @@ from memsampd.exporters.metric import Metric
 from memsampd.exporters.shown import KEPT_SECONDS, ShownSnapshots
 from memsampd.exporters.snapshot import AddressTally, NodeStatus, Snapshot
 from memsampd.exporters.traffic import (
-    TrafficTotals,
     largest_cache_bytes,
     mean_write_share,
     mebibyte_gain,
@@ -59,21 +58,15 @@ class PrometheusExporter:
         self._max_phases = max_phases
         self._lock = threading.Lock()
         self._shown = ShownSnapshots(kept_seconds=kept_seconds)
-        self._traffic: dict[int, TrafficTotals] = {}
         self._node: NodeStatus | None = None
         self._exposition = Exposition()
         self.version = 0
 
     def publish(self, snapshot: Snapshot) -> None:
         """Show this state of its target; that of a dead one until it has been read once."""
-        pid = snapshot.target.pid
         with self._lock:
             self.version += 1
             self._shown.show(snapshot)
-            totals = traffic_totals(snapshot, self._traffic.get(pid))
-            if totals is not None:
-                self._traffic[pid] = totals
-            self._keep_traffic()
 
     @property
     def is_unread(self) -> bool:
@@ -91,7 +84,6 @@ class PrometheusExporter:
         with self._lock:
             self.version += 1
             self._shown.clear()
-            self._traffic.clear()
             self._node = None
 
     def text(self, open_metrics: bool) -> bytes:
@@ -105,28 +97,21 @@ class PrometheusExporter:
     def samples(self) -> Iterator[Sample]:
         """Yield what there is to show now."""
         with self._lock:
-            traffic, node = dict(self._traffic), self._node
-            snapshots = self._shown.read()
+            node, snapshots = self._node, self._shown.read()
             if not all(each.alive for each in snapshots):  # the next reader is shown something else
                 self.version += 1
-            self._keep_traffic()
         yield catalogue.BUILD_INFO, (__version__,), 1
         yield from _peak_samples(snapshots)
         if node is not None:
             yield from _node_samples(node)
         for snapshot in snapshots:
-            pid = snapshot.target.pid
-            target = (str(pid), printable(snapshot.target.command))
-            for metric, labels, value in self._samples(snapshot, traffic.get(pid)):
+            target = (str(snapshot.target.pid), printable(snapshot.target.command))
+            for metric, labels, value in self._samples(snapshot):
                 yield metric, (*target, *map(printable, labels)), value
 
-    def _keep_traffic(self) -> None:
-        """Of targets that are shown."""
-        self._traffic = {pid: self._traffic[pid] for pid in self._traffic if pid in self._shown}
-
-    def _samples(self, snapshot: Snapshot, traffic: TrafficTotals | None) -> Iterator[Sample]:
+    def _samples(self, snapshot: Snapshot) -> Iterator[Sample]:
         yield from _session_samples(snapshot)
-        yield from _traffic_samples(snapshot, traffic)
+        yield from _traffic_samples(snapshot)
         yield from self._counter_samples(snapshot.estimate)
         for curve in snapshot.estimate.curves.values():
             yield from self._curve_samples(_OVERALL, (), curve)
@@ -193,6 +178,7 @@ def _figures(snapshot: Snapshot) -> list[tuple[Metric, float | None]]:
         (catalogue.TARGET_UP, snapshot.alive),
         (catalogue.WINDOWS, estimate.windows),
         (catalogue.WINDOW_CPU, estimate.cpu_seconds),
+        (catalogue.PHASES, len(estimate.phases)),
         (catalogue.UNKNOWN_CPU, unknown),
         (catalogue.SAMPLED, tally.accesses),
         (catalogue.PREDICTION_ACCURACY, snapshot.prediction_accuracy),
@@ -263,10 +249,12 @@ def _phase_samples(shown: ShownPhase, snapshot: Snapshot) -> Iterator[Sample]:
         yield catalogue.PHASE_BANDWIDTH, (shown.label, level), fill
 
 
-def _traffic_samples(snapshot: Snapshot, totals: TrafficTotals | None) -> Iterator[Sample]:
+def _traffic_samples(snapshot: Snapshot) -> Iterator[Sample]:
+    totals = traffic_totals(snapshot)
     if totals is not None:
-        yield catalogue.MEMORY_FETCHED, (), totals.fetched
-        yield catalogue.MEMORY_WRITTEN, (), totals.written_back
+        fetched, written_back = totals
+        yield catalogue.MEMORY_FETCHED, (), fetched
+        yield catalogue.MEMORY_WRITTEN, (), written_back
     traffic = whole_traffic(snapshot)
     if traffic is not None:
         yield catalogue.MEMORY_LOW, (), traffic.low

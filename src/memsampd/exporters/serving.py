@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import socket
@@ -26,6 +27,8 @@ _STUCK_SECONDS = 5.0
 _MOST_CONNECTIONS = 32
 # Whoever asks byte by byte, or reads so, is not stuck, and is hung up on all the same.
 _LONGEST_SECONDS = 30.0
+
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _PLAIN = "text/plain; charset=utf-8"
 _LANDING_PAGE = f"""<!doctype html>
@@ -64,7 +67,28 @@ class RequestServer(ThreadingWSGIServer):
         self.setup_environ()
         self.set_app(_application(metrics, host, called))
         self._lock = threading.Lock()
+        self._refusal: OSError | None = None
         self._open: dict[socket.socket, float] = {}  # since when, the oldest first
+
+    def answer(self) -> None:
+        """Answer one request, in a new thread; whoever has gone meanwhile needs no answer.
+
+        Raises:
+            OSError: there is no descriptor or no memory for it: it still waits.
+        """
+        self._refusal = None
+        self.handle_request()
+        if self._refusal is not None:
+            raise self._refusal
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                self._refusal = error
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a new thread."""

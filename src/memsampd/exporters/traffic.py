@@ -116,46 +116,19 @@ def mebibyte_gain(curve: MissRatioCurve, size_bytes: int) -> float | None:
     return None if here is None or there is None else here.miss_ratio - there.miss_ratio
 
 
-@dataclass(frozen=True, slots=True)
-class TrafficTotals:
-    """Traffic since the attach, for counters: bytes, which never run backwards.
+def traffic_totals(snapshot: Snapshot) -> tuple[float, float] | None:
+    """Return bytes fetched and written back since the attach, for counters.
 
-    Attributes:
-        accesses: estimated accesses since then: fewer than before are those of a new program.
-        fetched: lines that missed.
-        written_back: lines that were changed and then evicted.
-    """
-
-    accesses: float
-    fetched: float
-    written_back: float
-
-
-def traffic_totals(snapshot: Snapshot, before: TrafficTotals | None) -> TrafficTotals | None:
-    """Count on.
-
-    Args:
-        snapshot: of the target now.
-        before: what was counted of it so far.
-
-    Returns:
-        The totals; None while nothing is known. An estimate that is corrected downwards is worked
-        off by counting later.
+    They never run backwards; None while nothing is known.
     """
     estimate = snapshot.estimate
-    traffic, curve = whole_traffic(snapshot), estimate.curves.get("lru")
-    misses = estimate.totals.misses.get("lru")
-    if traffic is None or curve is None or misses is None:
+    curve, totals = estimate.curves.get("lru"), estimate.totals
+    if whole_traffic(snapshot) is None or curve is None or not totals.accesses > 0:
         return None
     octaves = np.log2(estimate.sizes_bytes)
     wanted = np.log2(largest_cache_bytes(snapshot.cache_sizes_bytes) or 1)
-    fetched = float(np.interp(wanted, octaves, misses)) * curve.line_bytes
-    share = traffic.written_back / traffic.fetched if traffic.fetched > 0 else 0.0
-    now = TrafficTotals(estimate.totals.accesses, fetched, share * fetched)
-    if before is None or now.accesses < before.accesses:
-        return now
-    return TrafficTotals(
-        now.accesses,
-        max(now.fetched, before.fetched),
-        max(now.written_back, before.written_back),
+    fetched, written = (
+        curve.line_bytes * float(np.interp(wanted, octaves, lines["lru"]))
+        for lines in (totals.misses, totals.written_back)
     )
+    return fetched, written

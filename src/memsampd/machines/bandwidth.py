@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +27,7 @@ _CACHES = 4  # the areas of all threads together are so many times the largest c
 _AREA_LEAST = 256 << 20
 _THREAD_LEAST = 32 << 20
 _MEMORY_SHARE = 0.25  # of the memory that is available
+_GROUP_SHARE = 0.5  # of what a control group has left: nobody else is meant to have it
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -76,11 +78,41 @@ def check_idle(proc: Path = Path("/proc")) -> float:
     return share
 
 
+def allowed_cpus(quota_cpus: float | None) -> float:
+    """Return how many CPUs this process may use at once.
+
+    Args:
+        quota_cpus: CPU time that its control group allows in a second, in seconds; None: any.
+    """
+    affine = len(os.sched_getaffinity(0))
+    return affine if quota_cpus is None else min(affine, quota_cpus)
+
+
+def check_cpus(allowed: float, online: int) -> None:
+    """Check that all CPUs may be used at once.
+
+    Args:
+        allowed: so many may: :func:`allowed_cpus`.
+        online: CPUs of the machine.
+
+    Raises:
+        CapabilityError: they are fewer.
+    """
+    if allowed < online:
+        raise CapabilityError(
+            f"memsampd may use {allowed:g} of {online} CPUs here: a peak measured so would be too "
+            "low",
+            "measure without a CPU quota and on all CPUs (outside of a container, say), or measure "
+            "all the same with --even-if-busy",
+        )
+
+
 def measure_bandwidth(
     largest_cache_bytes: int,
     seconds: float,
     tell: Callable[[Bandwidth], None] = lambda bandwidth: None,
     proc: Path = Path("/proc"),
+    group_room_bytes: int | None = None,
 ) -> Measurement:
     """Go through memory in every way for so many seconds in all.
 
@@ -89,12 +121,13 @@ def measure_bandwidth(
         seconds: time for all of it; filling the areas comes on top.
         tell: told of each figure as it comes.
         proc: the proc file system.
+        group_room_bytes: memory that our control group may still use; None: it has no limit.
 
     Raises:
         CapabilityError: there is too little memory available.
     """
     cpus = sorted(os.sched_getaffinity(0))
-    area_bytes = _area_bytes(largest_cache_bytes, len(cpus), proc)
+    area_bytes = _area_bytes(largest_cache_bytes, len(cpus), proc, group_room_bytes)
     counts = sorted({1, len(cpus)})
     pass_seconds = seconds / (len(OPERATIONS) * len(counts) * _ROUNDS)
     others = OthersCpu(proc)
@@ -107,12 +140,13 @@ def measure_bandwidth(
                 found.append(Bandwidth(operation, threads, best))
                 tell(found[-1])
         finally:
-            for area in areas:
-                area.close()
+            areas.clear()  # unmapped as soon as no thread goes through them
     return Measurement(tuple(found), others.share(), area_bytes)
 
 
-def _area_bytes(largest_cache_bytes: int, threads: int, proc: Path) -> int:
+def _area_bytes(
+    largest_cache_bytes: int, threads: int, proc: Path, group_room_bytes: int | None
+) -> int:
     wanted = max(_CACHES * largest_cache_bytes, _AREA_LEAST, _THREAD_LEAST * threads)
     fields = dict(line.split(":") for line in (proc / "meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) << 10
@@ -121,29 +155,47 @@ def _area_bytes(largest_cache_bytes: int, threads: int, proc: Path) -> int:
             f"measuring takes {wanted >> 20} MiB of memory, a quarter of what is available at most",
             f"free some: {available >> 20} MiB are available",
         )
+    if group_room_bytes is not None and wanted > _GROUP_SHARE * group_room_bytes:
+        raise CapabilityError(
+            f"measuring takes {wanted >> 20} MiB of memory, half of what the control group has "
+            f"left at most, and it has {group_room_bytes >> 20} MiB",
+            "raise the group's (the container's) memory limit for that time, or measure outside of "
+            "it",
+        )
     return wanted
 
 
 def _round(operation: Operation, areas: list[mmap.mmap], cpus: list[int], seconds: float) -> float:
     """All threads at once for so long; returns bytes per second that they went through."""
-    barrier = threading.Barrier(len(areas))
+    barrier, is_interrupted = threading.Barrier(len(areas)), threading.Event()
     rates = [0.0] * len(areas)
 
     def work(at: int) -> None:
         os.sched_setaffinity(0, {cpus[at]})  # of this thread
         _core.memory_pass("w", areas[at])  # its pages are there from now on, and near this CPU
-        barrier.wait()
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait()
         begin, passes = time.perf_counter(), 0
         while (spent := time.perf_counter() - begin) < seconds or not passes:
+            if is_interrupted.is_set():
+                return
             _core.memory_pass(operation[0], areas[at])
             passes += 1
         rates[at] = passes * len(areas[at]) / spent
 
     threads = [threading.Thread(target=work, args=(at,)) for at in range(len(areas))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        is_interrupted.set()
+        barrier.abort()
+        for thread in threads:
+            if thread.is_alive():
+                thread.join()
+        raise
     return sum(rates)
 
 

@@ -64,6 +64,7 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
         bandwidths: what was measured.
         others_cpu_share: share of the CPUs that others used meanwhile, 0..1.
         area_bytes: memory that was gone through.
+        allowed_cpus: memsampd could use only so many of the CPUs at once; None: all.
     """
 
     version: int = VERSION
@@ -73,6 +74,7 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     bandwidths: tuple[Bandwidth, ...]
     others_cpu_share: float
     area_bytes: int
+    allowed_cpus: float | None = None
 
     @property
     def peak(self) -> MemoryPeak:

@@ -7,7 +7,7 @@ tree of their own.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,10 +130,19 @@ class Group:
     pids: tuple[int, ...]
 
 
-def apply(groups: Sequence[Group], root: Path = Path("/")) -> list[Path]:
+def apply(
+    groups: Sequence[Group],
+    root: Path = Path("/"),
+    tell: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
     """Have the kernel divide the cache; groups that were made so before are taken away first.
 
     Either all groups are there afterwards, or none of ours.
+
+    Args:
+        groups: to be made.
+        root: where proc and sys are mounted.
+        tell: told which processes have ended meanwhile: their groups stay without them.
 
     Returns:
         The directories made; ``rmdir`` undoes each.
@@ -157,7 +166,8 @@ def apply(groups: Sequence[Group], root: Path = Path("/")) -> list[Path]:
             made.append(folder)
             (folder / "schemata").write_text(f"{group.schemata}\n")
             for pid in group.pids:
-                _move(pid, folder / "tasks", root)
+                if not _move(pid, folder / "tasks", root):
+                    tell(f"process {pid} has ended meanwhile: {folder} is without it")
     except OSError as error:
         undo(root)
         raise CapabilityError(
@@ -176,13 +186,16 @@ def undo(root: Path = Path("/")) -> None:
             folder.rmdir()  # as the kernel has it, with all its files
 
 
-def _move(pid: int, tasks: Path, root: Path) -> None:
-    """Move a process thread by thread, until no new one appears."""
+def _move(pid: int, tasks: Path, root: Path) -> bool:
+    """Move a process thread by thread, until no new one appears; False: it has ended."""
     moved: set[int] = set()
     while True:
-        threads = {int(name) for name in os.listdir(root / f"proc/{pid}/task")}
+        try:
+            threads = {int(name) for name in os.listdir(root / f"proc/{pid}/task")}
+        except (FileNotFoundError, ProcessLookupError):
+            return False
         if not threads - moved:
-            return
+            return True
         for tid in threads - moved:
             try:
                 with tasks.open("a") as file:

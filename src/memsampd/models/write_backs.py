@@ -17,15 +17,25 @@ m·w / (m + w - m·w): programs are far from that (``docs/traffic.md``).
 
 from __future__ import annotations
 
+from typing import TypeVar
 
-def written_back(miss_ratio: float, write_share: float) -> float:
-    """Estimate lines written back per access.
+import numpy as np
+from numpy.typing import NDArray
+
+_Figures = TypeVar("_Figures", float, NDArray[np.float64])
+
+
+def written_back(misses: _Figures, write_share: _Figures | float) -> _Figures:
+    """Estimate lines written back.
 
     Args:
-        miss_ratio: misses per access.
+        misses: per access, or of any number of accesses.
         write_share: stores among the accesses, 0..1.
+
+    Returns:
+        Lines, of as many accesses as the misses.
     """
-    return miss_ratio * write_share
+    return misses * write_share
 
 
 def most_written_back(miss_ratio: float, write_share: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import TypeAlias
 
@@ -27,7 +28,7 @@ from memsampd.exporters.documents import (
 )
 from memsampd.models.records import MissRatioCurve
 from memsampd.web.guard import JsonResponse, encoded
-from memsampd.web.openapi import DEFAULT_POINTS, MAX_POINTS, openapi_document
+from memsampd.web.openapi import DEFAULT_POINTS, EVENT_ID, MAX_POINTS, openapi_document
 from memsampd.web.state import Event, Observed, State
 
 MAX_STREAMS = 32
@@ -56,6 +57,7 @@ def api_routes(state: State) -> list[BaseRoute]:
             "version": VERSION,
             "targets": [_target(each, state) for each in known],
             "node": None if state.node is None else node_document(state.node),
+            **_ages(state),
         }
 
     def windows(request: Request) -> Document:
@@ -90,21 +92,30 @@ def api_routes(state: State) -> list[BaseRoute]:
 def _health_endpoint(state: State) -> Callable[[Request], object]:
     async def serve(request: Request) -> Response:
         _check_parameters(request, ())
-        live = [each for each in state.targets.values() if each.attached]
-        newest = max((each.snapshot.time_seconds for each in live), default=None)
-        node_age = None if state.node is None else state.age_seconds(state.node.time_seconds)
+        ages = _ages(state)
+        node_age = ages["node_age_seconds"]
         hangs = node_age is not None and node_age > _HANGS_SECONDS
         document = {
             "version": VERSION,
             "status": "hangs" if hangs else "ok",
             "memsampd_version": __version__,
-            "targets": len(live),
-            "last_snapshot_age_seconds": None if newest is None else state.age_seconds(newest),
-            "node_age_seconds": node_age,
+            "targets": sum(each.attached for each in state.targets.values()),
+            **ages,
         }
         return JsonResponse(document, 503 if hangs else 200)
 
     return serve
+
+
+def _ages(state: State) -> Document:
+    """How long ago memsampd told something: of its targets, and as a daemon of itself."""
+    told = [each.snapshot.time_seconds for each in state.targets.values() if each.attached]
+    return {
+        "last_snapshot_age_seconds": state.age_seconds(max(told)) if told else None,
+        "node_age_seconds": None
+        if state.node is None
+        else state.age_seconds(state.node.time_seconds),
+    }
 
 
 def _served(answer: _Answer, parameters: tuple[str, ...]) -> Callable[[Request], object]:
@@ -215,18 +226,20 @@ def _events_endpoint(state: State) -> Callable[[Request], object]:
         nonlocal streams
         streams -= 1
 
-    async def stream(number: int) -> AsyncIterator[bytes]:
-        happened = asyncio.Event()
+    async def stream(last_seen: int | None) -> AsyncIterator[bytes]:
+        happened, number = asyncio.Event(), last_seen or 0
         unlisten = state.listen(happened.set)
         try:
             yield b"retry: 2000\n\n"
+            if last_seen is None:
+                yield _gap(None)
             while True:
                 happened.clear()
                 for event in state.events_after(number):
                     if event.number > number + 1:
                         yield _gap(event.number - number - 1)
                     number = event.number
-                    yield _frame(event)
+                    yield _frame(event, state.start)
                 try:
                     await asyncio.wait_for(happened.wait(), _HEARTBEAT_SECONDS)
                 except TimeoutError:
@@ -237,31 +250,35 @@ def _events_endpoint(state: State) -> Callable[[Request], object]:
     async def events(request: Request) -> Response:
         nonlocal streams
         _check_parameters(request, ())
-        number = _last_seen(request, state)
+        last_seen = _last_seen(request, state)
         if streams >= MAX_STREAMS:
             raise HTTPException(503, f"{MAX_STREAMS} others listen already: try again later")
         streams += 1
-        return _Stream(stream(number), close)
+        return _Stream(stream(last_seen), close)
 
     return events
 
 
-def _last_seen(request: Request, state: State) -> int:
-    """Return the event after which a client wants to go on; by default the last one."""
+def _last_seen(request: Request, state: State) -> int | None:
+    """Return the event after which a client wants to go on; by default the last one.
+
+    None: it was told that one by a web process before this one, which counted for itself.
+    """
     text = request.headers.get("last-event-id")
     if text is None:
         return state.last_event
-    if not (text.isascii() and text.isdigit() and len(text) < 16):
-        raise BadRequest(f"Last-Event-ID {text!r} is no number of an event")
-    # Beyond the last one: of a web process before this one, which counted for itself.
-    return int(text) if int(text) <= state.last_event else 0
+    if re.fullmatch(EVENT_ID, text, re.ASCII) is None:
+        raise BadRequest(f"Last-Event-ID {text!r} is no id of an event")
+    start, _, number = text.partition("-")
+    return int(number) if start == state.start and int(number) <= state.last_event else None
 
 
-def _frame(event: Event) -> bytes:
+def _frame(event: Event, start: str) -> bytes:
     data = encoded(event.document).decode()
-    return f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+    return f"id: {start}-{event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
 
 
-def _gap(missed: int) -> bytes:
+def _gap(missed: int | None) -> bytes:
     """Tell a client that was away or slow for too long what it cannot have any more."""
-    return f'event: gap\ndata: {{"version":{VERSION},"missed":{missed}}}\n\n'.encode()
+    document = {"version": VERSION, "missed": missed}
+    return f"event: gap\ndata: {encoded(document).decode()}\n\n".encode()

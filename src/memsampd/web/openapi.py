@@ -20,6 +20,7 @@ Schema: TypeAlias = dict[str, Any]
 
 DEFAULT_POINTS = 300  # columns of /windows unless asked otherwise
 MAX_POINTS = 2000
+EVENT_ID = "[0-9a-f]{8}-[0-9]{1,15}"  # start of the web process, number of the event since then
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number"}
@@ -166,13 +167,16 @@ _WINDOWS = _object(
     phase_cpu_seconds=_list(_list(_AMOUNT)),
     **{name: _list(_maybe(_list(_SHARE))) for name in _CURVE},
 )
+_AGES: Schema = {
+    "last_snapshot_age_seconds": _maybe(_NUMBER),
+    "node_age_seconds": _maybe(_NUMBER),
+}
 _HEALTH = _object(
     version={"const": VERSION},
     status={"enum": ["ok", "hangs"]},
     memsampd_version=_TEXT,
     targets=_COUNT,
-    last_snapshot_age_seconds=_maybe(_NUMBER),
-    node_age_seconds=_maybe(_NUMBER),
+    **_AGES,
 )
 _ERROR = _object(version={"const": VERSION}, cause=_TEXT, remedy=_TEXT)
 _ID: Schema = {
@@ -218,7 +222,12 @@ def openapi_document() -> Schema:
             "/api/v1/openapi.json": _get("This document", {"type": "object"}),
             "/api/v1/targets": _get(
                 "All targets, and how the node's daemon fares, if one serves this",
-                _object(version={"const": VERSION}, targets=_list(_TARGET), node=_maybe(_NODE)),
+                _object(
+                    version={"const": VERSION},
+                    targets=_list(_TARGET),
+                    node=_maybe(_NODE),
+                    **_AGES,
+                ),
             ),
             target: _get("A target: figures, cost, what is not known", _TARGET, _ID),
             f"{target}/phases": _get("Its phases", _PHASES, _ID),
@@ -267,12 +276,13 @@ def _events() -> Schema:
     words = (
         "Server-sent events: `target` (a new one), `phase` (another phase runs: `phase`, "
         "`previous_phase`), `end` (`alive`: let go of, not ended), `gap` (`missed`: events that "
-        "are no longer kept). Last-Event-ID goes on where a client was."
+        "are no longer kept; null after a restart of the server, which tells all that it has). "
+        "Last-Event-ID goes on where a client was."
     )
     last = {
         "name": "Last-Event-ID",
         "in": "header",
-        "schema": {"type": "string", "pattern": "^[0-9]{1,15}$"},
+        "schema": {"type": "string", "pattern": f"^{EVENT_ID}$"},
     }
     return {
         "get": {

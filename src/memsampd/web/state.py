@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -58,6 +59,9 @@ class State:
         monotonic: clock of the snapshots, injected for tests.
         unix: clock of the world, injected for tests.
         kept_seconds: for so long the metrics of a target that ended wait for a reader.
+
+    Attributes:
+        start: of this process: numbers of events begin anew in the next one.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class State:
         unix: Callable[[], float] = time.time,
         kept_seconds: float = KEPT_SECONDS,
     ) -> None:
+        self.start = os.urandom(4).hex()
         self._monotonic = monotonic
         self._unix = unix
         self.prometheus = PrometheusExporter(kept_seconds=kept_seconds)

@@ -145,7 +145,7 @@ def test_too_many_misses_are_an_error() -> None:
 
 def states() -> list[Totals]:
     """What a replay counts where the counters are right."""
-    return [Totals(each.accesses, {"lru": each.misses}) for each in perfect()]
+    return [Totals(each.accesses, {"lru": each.misses}, {}) for each in perfect()]
 
 
 def test_a_scrape_shows_a_state_of_the_replay() -> None:

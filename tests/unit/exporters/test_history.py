@@ -145,12 +145,49 @@ def test_a_merged_phase_takes_its_past_along() -> None:
     assert by_phase(history.read(0.0, 2.0, 10)) == pytest.approx({0: 0.5, 1: 1.0})
 
 
+def test_phases_that_went_into_different_ones_between_two_snapshots_invent_no_time() -> None:
+    history = History()
+    history.add(seen(0.0, {1: 0.0, 2: 0.0, 3: 0.0, 5: 0.0}))
+    history.add(seen(100.0, {1: 10.0, 2: 10.0, 3: 90.0, 5: 50.0}))
+    history.add(seen(101.0, {1: 100.5, 2: 60.5}))  # 3 went into 1, 5 into 2; each ran for 0.5 s
+    assert by_phase(history.read(0.0, 101.0, 10)) == pytest.approx({1: 100.5, 2: 60.5})
+
+
+@given(st.data())
+def test_whatever_goes_into_what_no_time_is_invented(data: st.DataObject) -> None:
+    history = History()
+    used = dict.fromkeys(range(6), 0.0)
+    history.add(seen(0.0, used))
+    for second in range(1, data.draw(st.integers(1, 8)) + 1):
+        used = {id: at + data.draw(st.floats(0.0, 90.0)) for id, at in used.items()}
+        while len(used) > 1 and data.draw(st.booleans()):
+            gone, into = data.draw(st.permutations(sorted(used)))[:2]
+            used[into] += used.pop(gone)
+        if data.draw(st.booleans()):
+            used[10 + second] = data.draw(st.floats(0.0, 9.0))
+        history.add(seen(float(second), used))
+    told = by_phase(history.read(0.0, 10.0, 20))
+    assert sum(told.values()) == pytest.approx(sum(used.values()), rel=1e-4, abs=1e-6)
+
+
+def test_the_only_phase_that_went_into_a_younger_one_is_not_told_twice() -> None:
+    history = History()
+    history.add(seen(0.0, {0: 0.0}))
+    history.add(seen(1.0, {0: 1.0}))
+    history.add(seen(2.0, {1: 2.0}))
+    assert by_phase(history.read(0.0, 2.0, 10)) == pytest.approx({1: 2.0})
+
+
 def test_another_program_does_not_inherit_the_phases_of_the_old_one() -> None:
     history = History()
     history.add(seen(0.0, {0: 0.0, 1: 0.0}))
     history.add(seen(1.0, {0: 0.5, 1: 0.5}))
     history.add(seen(2.0, {2: 0.25}))
     assert by_phase(history.read(0.0, 2.0, 10)) == pytest.approx({0: 0.5, 1: 0.5, 2: 0.25})
+    longer = seen(20.0, {3: 12.0})
+    history.add(replace(longer, target=replace(longer.target, command="next")))
+    told = by_phase(history.read(0.0, 20.0, 30))
+    assert told == pytest.approx({0: 0.5, 1: 0.5, 2: 0.25, 3: 12.0})
 
 
 def test_time_that_runs_backwards_changes_nothing_before() -> None:

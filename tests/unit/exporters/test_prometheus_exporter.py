@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from memsampd.errors import CapabilityError, UsageError
-from memsampd.estimate.records import Totals
+from memsampd.estimate.estimator import Estimator
 from memsampd.exporters.catalogue import CATALOGUE
 from memsampd.exporters.folding import fold_phases, fold_reasons
 from memsampd.exporters.http import MetricsServer
@@ -116,17 +116,26 @@ def test_memory_traffic(snapshot: Snapshot) -> None:
     assert peak == 2e10
 
 
-def test_traffic_counters_never_run_backwards_but_for_a_new_program(snapshot: Snapshot) -> None:
-    def with_totals(accesses: float, misses: float) -> Snapshot:
-        totals = Totals(accesses, {"lru": np.full(len(snapshot.estimate.sizes_bytes), misses)})
-        return replace(snapshot, estimate=replace(snapshot.estimate, totals=totals))
-
+def test_traffic_of_a_program_is_not_told_of_the_next_one(snapshot: Snapshot) -> None:
+    """After an exec nothing is known at first."""
     exporter = PrometheusExporter()
-    shown = []
-    for accesses, misses in ((1e6, 1e5), (2e6, 0.9e5), (3e6, 2e5), (1e3, 1e2)):
-        exporter.publish(with_totals(accesses, misses))
-        shown.append(value(exporter, "memsampd_memory_fetched_bytes_total") / 64)
-    assert shown == [1e5, 1e5, 2e5, 1e2]
+    exporter.publish(snapshot)
+    names = {"memsampd_memory_fetched_bytes_total", "memsampd_memory_written_back_bytes_total"}
+    assert names <= {sample.name for sample in samples(exporter)}
+    estimator = Estimator(snapshot.estimate.sizes_bytes, 64)
+    target = replace(snapshot.target, command="next")
+    exporter.publish(replace(snapshot, target=target, estimate=estimator.estimate()))
+    assert not names & {sample.name for sample in samples(exporter)}
+
+
+def test_another_exporter_goes_on_with_the_counters_of_traffic(snapshot: Snapshot) -> None:
+    """What they count is in snapshots: the web process may be replaced at any moment."""
+    first, second = PrometheusExporter(), PrometheusExporter()
+    first.publish(snapshot)
+    reading = tuple(replace(phase, write_share=0.0) for phase in snapshot.estimate.phases)
+    second.publish(replace(snapshot, estimate=replace(snapshot.estimate, phases=reading)))
+    for name in ("memsampd_memory_fetched_bytes_total", "memsampd_memory_written_back_bytes_total"):
+        assert value(first, name) == value(second, name)
 
 
 def test_the_daemon() -> None:
@@ -211,6 +220,7 @@ def test_cardinality_is_bounded_and_the_fold_weighs() -> None:
     assert len(found) == 5 * 5
     weights = [s.value for s in samples(exporter) if s.name == "memsampd_phase_weight_ratio"]
     assert sum(weights) == pytest.approx(1)
+    assert value(exporter, "memsampd_phases") == 40
     rest = snapshot.estimate.phases[4:]
     expected = combine((phase.weight, phase.curves.get("lru")) for phase in rest)
     other = fold_phases(snapshot, 4)[-1]

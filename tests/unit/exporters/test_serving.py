@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import select
 import socket
 import struct
+import subprocess
+import sys
+import urllib.request
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from tracees import go_on, running, wait_until
 
 from memsampd.exporters import serving
 from memsampd.exporters.http import MetricsServer
@@ -86,6 +92,53 @@ def test_closing_does_not_wait_for_who_never_asks(
     assert answered(server) == 200  # it has been accepted, too
     server.close()
     assert waiting.recv(100) == b""
+
+
+# Says its port and the id of the thread that serves, once it has no descriptor left.
+FULL = """
+import os, resource, threading
+from memsampd.exporters.http import MetricsServer
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+server, held = MetricsServer(lambda open_metrics: b"some_metric 1\\n", "127.0.0.1:0"), []
+(thread,) = (each for each in threading.enumerate() if each.name == "metrics")
+print(server.port, thread.native_id)
+while True:
+    input()
+    try:
+        while True:
+            held.append(os.dup(0))
+    except OSError:
+        print("full", flush=True)
+    input()
+    while held:
+        os.close(held.pop())
+"""
+POLL = "7"
+
+
+@pytest.mark.parametrize("has_answered", [False, True])
+def test_without_a_descriptor_who_asks_waits_and_no_cpu_time_is_used(has_answered: bool) -> None:
+    with running(sys.executable, "-u", "-c", FULL, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        port, tid = process.stdout.readline().split()
+        url = f"http://127.0.0.1:{port}/metrics"
+        if has_answered:
+            with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
+                assert answer.status == 200
+        go_on(process)
+        assert process.stdout.readline() == "full\n"
+        with socket.create_connection(("127.0.0.1", int(port)), PATIENCE_SECONDS) as asking:
+            asking.sendall(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            assert select.select([process.stderr], [], [], PATIENCE_SECONDS)[0]
+            assert "not served until there is room" in process.stderr.readline()
+            call = Path(f"/proc/{process.pid}/task/{tid}/syscall")
+            wait_until(lambda: call.read_text().split()[0] == POLL)
+            go_on(process)
+            assert b"some_metric 1" in asking.makefile("rb").read()
+        process.kill()
+        assert process.stderr.read() == ""
 
 
 def test_nothing_is_said_of_those_who_go(

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from memsampd.errors import CapabilityError
-from memsampd.machines.bandwidth import Bandwidth, OthersCpu, check_idle, measure_bandwidth
+from memsampd.machines.bandwidth import (
+    Bandwidth,
+    OthersCpu,
+    allowed_cpus,
+    check_cpus,
+    check_idle,
+    measure_bandwidth,
+)
 from memsampd.machines.machine import Machine, read_machine
 from memsampd.machines.machine_file import (
     MachineFile,
@@ -116,3 +124,18 @@ def test_others_are_those_that_are_not_us(tmp_path: Path) -> None:
 def test_too_little_memory(tmp_path: Path) -> None:
     with pytest.raises(CapabilityError, match="300 MiB are available"):
         measure_bandwidth(0, 1.0, proc=proc_tree(tmp_path, busy=0, idle=0, free_mib=300))
+
+
+def test_too_little_memory_left_to_the_control_group(tmp_path: Path) -> None:
+    proc = proc_tree(tmp_path, busy=0, idle=0)
+    with pytest.raises(CapabilityError, match=r"it has 400 MiB.*memory limit"):
+        measure_bandwidth(0, 1.0, proc=proc, group_room_bytes=400 << 20)
+
+
+def test_cpus_that_may_not_be_used_at_once() -> None:
+    affine = len(os.sched_getaffinity(0))
+    assert allowed_cpus(None) == allowed_cpus(affine + 1.0) == affine
+    assert allowed_cpus(0.5) == 0.5
+    check_cpus(4, 4)
+    with pytest.raises(CapabilityError, match=r"0.5 of 4 CPUs.*quota"):
+        check_cpus(0.5, 4)

@@ -82,10 +82,19 @@ def test_not_mounted_is_refused_with_a_remedy(root: Path) -> None:
         apply([Group("70", "L3:0=3", (70,))], root)
 
 
-def test_a_process_that_is_gone_is_an_error(root: Path) -> None:
+def test_a_process_that_ended_meanwhile_is_told_and_undoes_nothing(root: Path) -> None:
+    mount(root)
+    told: list[str] = []
+    groups = [Group("99", "L3:0=c", (99,)), Group("70", "L3:0=3", (70,))]
+    ended, lives = apply(groups, root, told.append)
+    assert told == [f"process 99 has ended meanwhile: {ended} is without it"]
+    assert sorted((lives / "tasks").read_text().split()) == ["70", "71"]
+
+
+def test_what_the_kernel_refuses_is_an_error(root: Path) -> None:
     mount(root)
     with pytest.raises(CapabilityError, match="cannot divide the cache"):
-        apply([Group("70", "L3:0=3", (70,)), Group("99", "L3:0=c", (99,))], root)
+        apply([Group("70", "L3:0=3", (70,)), Group("no/folder", "L3:0=c", ())], root)
 
 
 def test_only_our_groups_are_taken_away(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from types import ModuleType
 
@@ -97,6 +98,15 @@ def test_dashboards_use_what_there_is(name: str, known: Known) -> None:
         labels_of(expression, known)
     for _, selector, label in variable_queries(name):
         assert label in labels_of(selector, known)
+
+
+def test_figures_of_all_machines_are_of_now() -> None:
+    """Grafana shows the last value of a range: without a sample of now that is an old one."""
+    board = json.loads((ROOT / "grafana/memsampd-machines.json").read_text())
+    figures = [panel for panel in board["panels"] if panel["type"] == "stat"]
+    assert figures
+    for panel in figures:
+        assert all(target["expr"].endswith(" or vector(0)") for target in panel["targets"])
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

@@ -11,6 +11,7 @@ import { curveTable, heatTable, make, phaseTable } from "./tables.js";
 const EVERY_MS = 2000;
 const SLOW_EVERY_MS = 10_000; // for long ranges, whose steps are long
 const PIXELS_A_POINT = 3;
+const OLD_SECONDS = 60; // memsampd tells something every few seconds
 const THEMES = ["system", "light", "dark"];
 
 const $ = (id) => document.getElementById(id);
@@ -171,12 +172,13 @@ function choose() {
 async function fetchTarget() {
   const id = state.id;
   if (id === null) return;
-  const rangeSeconds = Number($("range").value);
+  const range = $("range").value;
+  const rangeSeconds = Number(range);
   const isDue = performance.now() - (state.historyMs ?? 0) >= (rangeSeconds > 900 ? SLOW_EVERY_MS : 0) || state.history === null;
   const points = Math.max(60, Math.min(600, Math.round($("heat").clientWidth / PIXELS_A_POINT) || 300));
   const [phases, curves, history] = await Promise.all([api.phases(id), api.curves(id),
-    isDue ? api.windows(id, Math.max(0, Date.now() / 1000 - rangeSeconds), points) : state.history]);
-  if (id !== state.id) return;
+    isDue ? api.windows(id, Math.max(0, selected().time_unix_seconds - rangeSeconds), points) : state.history]);
+  if (id !== state.id || range !== $("range").value) return;
   if (isDue) state.historyMs = performance.now();
   Object.assign(state, { phases, curves, history });
 }
@@ -197,13 +199,19 @@ async function refresh() {
       draw();
       await fetchTarget();
       draw();
-      say(`live, ${format.clock(Date.now() / 1000)}`, false);
+      sayAge(found.node_age_seconds ?? found.last_snapshot_age_seconds ?? 0);
     } while (again);
   } catch (error) {
     say(`no answer: ${error.message}`, true);
   } finally {
     running = null;
   }
+}
+
+/** The server answers; whether there is still somebody who tells it something is another matter. */
+function sayAge(seconds) {
+  if (seconds > OLD_SECONDS) say(`nothing new for ${format.seconds(seconds)}: memsampd hangs`, true);
+  else say(`live, ${format.clock(Date.now() / 1000)}`, false);
 }
 
 function say(text, isLost) {
