@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from commands import memsampd
+from needed import lacking
 from tracees import running
 
 
@@ -16,7 +15,4 @@ def may_observe() -> None:
         options = ("--accesses", "bursts", "--duration", "0.1", "--no-listen")
         done = memsampd("attach", process.pid, *options)
     if done.returncode:
-        message = f"memsampd may observe nobody here: {done.stderr.strip()}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking(f"memsampd may observe nobody here: {done.stderr.strip()}")

@@ -23,7 +23,7 @@ from typing import IO, Any
 import pytest
 import tracees
 from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
-from monitored import tool
+from needed import tool
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig

@@ -17,7 +17,8 @@ from urllib.request import urlopen
 import pytest
 from commands import MEMSAMPD, free_port
 from daemons import GENEROUS, wait_for
-from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
+from monitored import RATE_INTERVAL, Monitoring, monitoring
+from needed import tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from monitored import tool
+from needed import tool
 from tracees import PATIENCE_SECONDS, compile_c, descriptors, patiently, running, tries
 
 from memsampd import _core

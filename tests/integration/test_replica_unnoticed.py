@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from monitored import tool
+from needed import tool
 from tracees import children, is_gone, observed, running, write_data
 from watchful import OBSERVER, compile_watchful, outcome, tell
 

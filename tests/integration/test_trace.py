@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 import tracees
 from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
 from lackey_text import obvious
+from needed import tool
 from tracing_rows import read_trace
 
 from memsampd.exporters.trace import BurstStart, TraceReader
@@ -305,12 +305,7 @@ def test_an_existing_file_is_kept(scanner: Path, tmp_path: Path) -> None:
 
 
 def test_real_text_of_lackey(tmp_path: Path) -> None:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        message = "valgrind is not installed (Debian package: valgrind)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    valgrind = tool("valgrind", "valgrind")
     text, path, back = (tmp_path / name for name in ("x.txt", "x.trace", "y.txt"))
     lackey = (valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}")
     subprocess.run([*lackey, "gzip", "--version"], check=True, capture_output=True)

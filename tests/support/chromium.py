@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from needed import lacking
 
 _WAIT_SECONDS = 300
 _CLOSE_SECONDS = 20
@@ -24,10 +25,7 @@ def chromium_path() -> str:
     """Where Chromium is; skips the test where it is not installed, fails it in CI."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        message = "chromium is not installed (Debian package: chromium)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking("chromium is not installed (Debian package: chromium)")
     return path
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import urllib.error
 import urllib.parse
@@ -16,24 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from commands import free_port
 from daemons import wait_for
+from needed import tool
 
 RATE_INTERVAL = "15s"
 OFTEN = "500ms"
-
-
-def tool(name: str, package: str) -> str:
-    """Path of a program; the test is skipped without it, or fails in continuous integration."""
-    path = shutil.which(name)
-    if path is None:
-        message = f"{name} is not installed (Debian package: {package})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Any
 
 import numpy as np
+import pytest
 from tracees import running
 
 from memsampd.daemon.branches import MappedBranches, named_branches
@@ -37,6 +38,7 @@ class Told:
         return events
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_the_last_samples_of_a_child_have_the_names_of_its_code() -> None:
     maps = named_branches(os.getpid())
     with running(sys.executable, "-c", BUSY) as child:
