@@ -29,7 +29,7 @@ class Monitoring:
 
     Attributes:
         prometheus: of Prometheus.
-        scraped: of memsampd.
+        scraped: of memsampd; 0: of several.
         alertmanager: of Alertmanager; 0: there is none.
     """
 
@@ -143,11 +143,11 @@ def prometheus(directory: Path, port: int) -> Iterator[None]:
         yield
 
 
-def scraping(port: int) -> str:
-    """A configuration of Prometheus that has one port of this machine scraped."""
+def scraping(*ports: int) -> str:
+    """A configuration of Prometheus that has ports of this machine scraped."""
     return (
         f"scrape_configs:\n- job_name: memsampd\n  scrape_interval: {OFTEN}\n"
-        f"  static_configs:\n  - targets: ['127.0.0.1:{port}']\n"
+        f"  static_configs:\n  - targets: {[f'127.0.0.1:{port}' for port in ports]}\n"
     )
 
 
