@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors
+from tracees import descriptors
+from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.cpulist import online_cpus

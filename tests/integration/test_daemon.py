@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
-from daemons import GENEROUS, Daemon, daemon, wait_for
+from commands import MEMSAMPD, free_port, memsampd
+from daemons import GENEROUS, Daemon, daemon
 from tracees import compile_c, descriptors, running, sleeping, wait_until_clean
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.node.control_client import ControlClient
 from memsampd.daemon.node.protocol import RefusedError

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS, free_port
-from daemons import daemon, wait_for
+from commands import MEMSAMPD, free_port
+from daemons import daemon
 from tracees import running, wait_until_clean
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.exporters.recording import read_recording
 

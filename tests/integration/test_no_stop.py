@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from needed import tool
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, patiently, running, tries
+from tracees import compile_c, descriptors, patiently, running, tries
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.accesses import ReplicaTrial, choose_accesses, ptrace_refusal

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from commands import memsampd
-from daemons import GENEROUS, daemon, wait_for
+from daemons import GENEROUS, daemon
 from tracees import running
+from waiting import wait_for
 
 from memsampd.cli.main import main
 

@@ -13,7 +13,8 @@ from subprocess import Popen
 
 import pytest
 from psutil import Process
-from tracees import PATIENCE_SECONDS, compile_c, descriptors, running
+from tracees import compile_c, descriptors, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import PATIENCE_SECONDS, descriptors, running
+from tracees import descriptors, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.config import SessionConfig

@@ -18,13 +18,12 @@ from typing import Any
 
 import pytest
 import schemathesis
-from chromium import wait_for
-from commands import PATIENCE_SECONDS
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 from schemathesis import Case, GenerationMode
 from serving import ask, document, lasting_node_status, now_snapshot, serving, until_known
 from tracees import descriptors, running
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.errors import CapabilityError
 from memsampd.names import HELPER_PREFIX

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, patiently, running, write_data
+from tracees import patiently, running, write_data
+from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import CaptureError
 from memsampd.models.write_backs import most_written_back, written_back

@@ -9,15 +9,13 @@ import select
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
 from needed import lacking
+from waiting import PATIENCE_SECONDS, wait_for
 
-_WAIT_SECONDS = 300
 _CLOSE_SECONDS = 20
 
 
@@ -126,7 +124,7 @@ class Chromium:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            assert select.select([self._in], [], [], _WAIT_SECONDS)[0], "chromium does not answer"
+            assert select.select([self._in], [], [], PATIENCE_SECONDS)[0], "chromium does not answer"
             data = os.read(self._in, 1 << 16)
             assert data, "chromium has ended"
             self._rest += data
@@ -214,13 +212,3 @@ class Chromium:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def wait_for(ask: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer is true; returns it."""
-    give_up = time.monotonic() + _WAIT_SECONDS
-    while time.monotonic() < give_up:
-        if found := ask():
-            return found
-        time.sleep(0.1)
-    return pytest.fail(f"never true: {what}")

@@ -16,8 +16,8 @@ from typing import Any
 
 import yaml
 from commands import free_port
-from daemons import wait_for
 from needed import tool
+from waiting import wait_for
 
 RATE_INTERVAL = "15s"
 OFTEN = "500ms"
@@ -50,12 +50,12 @@ class Monitoring:
     def alerts(self) -> dict[str, dict[str, str]]:
         """Labels of the alerts that Alertmanager shows, by name, once it is up."""
         where = self.alertmanager, "/api/v2/alerts?active=true"
-        (shown,) = wait_for(lambda: _told(lambda: [self._get(*where)]), lambda: "an Alertmanager")
+        (shown,) = wait_for(lambda: _told(lambda: [self._get(*where)]), "an Alertmanager")
         return {alert["labels"]["alertname"]: alert["labels"] for alert in shown}
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """Wait until Prometheus has an answer."""
-        return list(wait_for(lambda: _told(lambda: self.query(expression)), lambda: expression))
+        return list(wait_for(lambda: _told(lambda: self.query(expression)), expression))
 
     def wait_for_figures(self, expression: str) -> list[dict[str, Any]]:
         """Wait until Prometheus has an answer, and every series of it a value."""
@@ -64,11 +64,11 @@ class Monitoring:
             series = self.wait_for(expression)
             return series if all(each["value"][1] != "NaN" for each in series) else None
 
-        return list(wait_for(found, lambda: f"a value in each of {expression}"))
+        return list(wait_for(found, f"a value in each of {expression}"))
 
     def wait_for_alert(self, name: str) -> dict[str, str]:
         """Wait until Alertmanager shows an alert."""
-        return dict(wait_for(lambda: self.alerts().get(name), lambda: name))
+        return dict(wait_for(lambda: self.alerts().get(name), name))
 
     @staticmethod
     def _get(port: int, path: str) -> Any:

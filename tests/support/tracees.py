@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.tracer import CaptureResult, TracerThread
 from memsampd.errors import CaptureError
@@ -55,7 +56,6 @@ __all__ = [
     "tracer_of",
     "traces_left",
     "tries",
-    "wait_until",
     "wait_until_clean",
     "write_data",
 ]
@@ -63,8 +63,6 @@ __all__ = [
 
 WAYS = ("stepped", "translated", "source")
 BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
-# For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 500.0
 _SLEEPS = ("35", "230")  # nanosleep, clock_nanosleep
 
 
@@ -139,14 +137,8 @@ def sleeping(**options: object) -> Iterator[subprocess.Popen[str]]:
     """A child that sleeps, for good."""
     with running("sleep", "1000000", **options) as process:
         call = Path(f"/proc/{process.pid}/syscall")
-        wait_until(lambda: call.read_text().split()[0] in _SLEEPS)
+        wait_for(lambda: call.read_text().split()[0] in _SLEEPS)
         yield process
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Wait until something holds, as long as a test may take."""
-    while not is_so():
-        time.sleep(0.001)
 
 
 def tries() -> Iterator[int]:
@@ -222,9 +214,5 @@ def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
 
 def result_of(tracer: TracerThread) -> CaptureResult:
     """What came of the order that it was given."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not (found := tracer.results()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    (result,) = found
+    (result,) = wait_for(tracer.results)
     return result

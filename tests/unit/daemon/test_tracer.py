@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from rowless import rowless_burst
-from tracees import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread

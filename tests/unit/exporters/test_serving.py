@@ -9,11 +9,10 @@ import struct
 from collections.abc import Callable, Iterator
 
 import pytest
+from waiting import PATIENCE_SECONDS
 
 from memsampd.exporters import serving
 from memsampd.exporters.http import MetricsServer
-
-PATIENCE_SECONDS = 300.0
 
 
 def text(open_metrics: bool) -> bytes:
