@@ -15,30 +15,13 @@ from pathlib import Path
 
 import pytest
 from commands import MEMSAMPD, free_port
-from daemons import daemon
-from tracees import running, wait_until_clean
+from daemons import daemon, rule
+from tracees import wait_until_clean
 from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.exporters.recording import read_recording
 
-BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
-
-
-@pytest.fixture
-def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
-    with running(sys.executable, "-c", BUSY, mark) as process:
-        yield process
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> str:
-    """A word that no other process has in its command line."""
-    return f"mark-{os.getpid()}-{tmp_path.name}"
-
-
-def rule(mark: str) -> str:
-    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n'
 
 
 def read(port: int, path: str) -> str:

@@ -28,6 +28,11 @@ budget = 0.1
 """Configuration with which bursts come as soon as they can."""
 
 
+def rule(mark: str, more: str = "") -> str:
+    """A rule for those who have this in their command line."""
+    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n{more}\n'
+
+
 @dataclass
 class Daemon:
     """One that runs.

@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import closing, contextmanager
@@ -35,6 +36,7 @@ from programs.observing import (
 )
 
 __all__ = [
+    "BUSY",
     "WAYS",
     "Tally",
     "address_of",
@@ -53,6 +55,7 @@ __all__ = [
     "running",
     "sleeping",
     "sleeps",
+    "traced",
     "tracer_of",
     "traces_left",
     "tries",
@@ -60,6 +63,18 @@ __all__ = [
     "write_data",
 ]
 
+
+BUSY = "while True: {i: str(i) for i in range(2000)}"
+"""A program in Python that works for good."""
+_TRACER = """
+import ctypes, os, sys
+PTRACE_SEIZE = 0x4206
+libc = ctypes.CDLL(None, use_errno=True)
+traced = libc.ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None)
+assert traced == 0, os.strerror(ctypes.get_errno())
+print("traced", flush=True)
+sys.stdin.read()
+"""
 
 WAYS = ("stepped", "translated", "source")
 BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
@@ -139,6 +154,15 @@ def sleeping(**options: object) -> Iterator[subprocess.Popen[str]]:
         call = Path(f"/proc/{process.pid}/syscall")
         wait_for(lambda: call.read_text().split()[0] in _SLEEPS)
         yield process
+
+
+@contextmanager
+def traced(pid: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that traces another one as long as it lives."""
+    with running(sys.executable, "-c", _TRACER, pid) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stdout.readline() == "traced\n"
+        yield tracer
 
 
 def tries() -> Iterator[int]:

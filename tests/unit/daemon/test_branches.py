@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracees import running
+from tracees import BUSY, running
 
 from memsampd.daemon.branches import MappedBranches, named_branches
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE, TaskEvent
 from memsampd.sampler.perf.source import TaskClockSource, branch_samples
 from memsampd.sampler.records import BranchSamples
 
-BUSY = "while True: {i: str(i) for i in range(2000)}"
 NONE = branch_samples(np.empty(0, SAMPLE_DTYPE), 2e-3)
 
 
