@@ -123,9 +123,7 @@ def _openssl(*algorithm: str) -> _Launcher:
     return _fixed("openssl", "speed", "-seconds", "100000", *algorithm)
 
 
-def _script_workload(
-    name: str, what: str, code: str, package: str, *interpreter: str
-) -> Workload:
+def _script_workload(name: str, what: str, code: str, package: str, *interpreter: str) -> Workload:
     return Workload(
         name,
         what,

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from commands import free_port
 from invented import make_snapshot
-from monitored import Monitoring, prometheus, scraping, tool
+from monitored import Monitoring, prometheus, scraping
 from msgspec.structs import replace
+from needed import tool
 
 from memsampd.exporters.http import MetricsServer
 from memsampd.exporters.prometheus import PrometheusExporter

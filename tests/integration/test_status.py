@@ -36,9 +36,7 @@ def test_status_tells_how_the_daemon_and_its_targets_fare(tmp_path: Path) -> Non
         daemon(tmp_path / "d", GENEROUS + rule) as running_daemon,
     ):
         running_daemon.ask("attach", pid=busy.pid)
-        running_daemon.wait_for(
-            lambda targets: targets.get(other.pid, {}).get("state") == "failed"
-        )
+        running_daemon.wait_for(lambda targets: targets.get(other.pid, {}).get("state") == "failed")
         known = running_daemon.wait_for(
             lambda targets: (each := targets[busy.pid]) and each.get("bursts") and each
         )

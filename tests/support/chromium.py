@@ -124,7 +124,8 @@ class Chromium:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            assert select.select([self._in], [], [], PATIENCE_SECONDS)[0], "chromium does not answer"
+            ready, _, _ = select.select([self._in], [], [], PATIENCE_SECONDS)
+            assert ready, "chromium does not answer"
             data = os.read(self._in, 1 << 16)
             assert data, "chromium has ended"
             self._rest += data

@@ -159,7 +159,7 @@ def sleeping(**options: object) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def traced(pid: int) -> Iterator[subprocess.Popen[str]]:
     """A process that traces another one as long as it lives."""
-    with running(sys.executable, "-c", _TRACER, pid) as tracer:
+    with running(sys.executable, "-c", _TRACER, str(pid)) as tracer:
         assert tracer.stdout is not None
         assert tracer.stdout.readline() == "traced\n"
         yield tracer
@@ -238,5 +238,6 @@ def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
 
 def result_of(tracer: TracerThread) -> CaptureResult:
     """What came of the order that it was given."""
-    (result,) = wait_for(tracer.results)
+    found: list[CaptureResult] = wait_for(tracer.results)
+    (result,) = found
     return result
