@@ -79,6 +79,7 @@ def test_each_kind_of_work_tells_what_its_pieces_took(name: str) -> None:
         assert 0 < (figures["cpu_seconds"] or 0) <= 1.1 * (figures["wall_seconds"] or 0)
 
 
+@pytest.mark.usefixtures("perf_events")
 @pytest.mark.parametrize("memsampd", [None, Path(sys.executable).with_name("memsampd")])
 def test_a_server_tells_what_its_requests_took(memsampd: Path | None) -> None:
     nginx = next(each for each in SERVERS if each.name == "nginx")
