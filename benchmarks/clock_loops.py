@@ -4,8 +4,8 @@ usage: python benchmarks/clock_loops.py [--quick] [--timings N] [--json FILE]
 
 Each loop (``programs/sources/clock_loops.c``) tells its accesses and its CPU time itself. It is
 timed by bursts of the replica at random moments, and by the samples about each. The estimate is
-the mean of the rates; the truth is what the program counted in the tenths of seconds about the
-bursts.
+the mean of the rates; the truth is what the program counted from before the first burst until after
+the last.
 
 Exit status 1 if the estimate of a loop is off by more than 10 %, or none of its bursts could be
 timed.

@@ -12,10 +12,10 @@ a request, faults, memory, and the times to an answer, there and at a quarter of
 --json FILE --resume, and --rounds 0 of it prints what there is, or puts it into docs/cost.md.
 
 Goals, for medians over pairs: wall and CPU time at most 2 % more; page faults and memory never
-more; memsampd's CPU time at most 5 % of the target's; charged within a factor of 1.5 of what was
-lost, where that stands out of the noise (idle machine); p99.9 at most 5 ms later; throughput at
-most 2 % less; a burst at least; and all of these measured. Exit status 1 if one is missed. The
-other installation is measured, not judged.
+more; memsampd's CPU time at most 5 % of the target's; charged of programs within a factor of 1.5
+of what was lost, where that stands out of the noise (idle machine); p99.9 at most 5 ms later;
+throughput at most 2 % less; a burst at least; and all of these measured. Exit status 1 if one is
+missed. The other installation is measured, not judged.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What holds and the end of memsampd at any moment do to a program that checks itself.
 
-usage: python benchmarks/replica_harm.py [--kills N] [--holds N] [--hostile SECONDS] [--seed N]
+usage: python benchmarks/replica_harm.py [--quick] [--kills N] [--holds N] [--hostile SECONDS]
+                                         [--seed N] [--json FILE]
 
 kills    memsampd killed (SIGKILL) at random moments while it observes: nothing may be left of it.
 holds    so many holds of one program, attaching anew now and then.
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -31,8 +32,11 @@ from programs.hostility import ALL_WAYS, WAYS, area_of, compiled_hostile, harm
 from programs.observing import attacker, traces_left, wait_until_clean
 from programs.preparing import compiled
 from programs.running import FOLDER
-from verdict import finish
+from verdict import add_options, finish
 
+# By what is done: how often, or for how many seconds.
+AMOUNTS = {"kills": 200, "holds": 10_000, "hostile": 600.0}
+QUICK_AMOUNTS = {"kills": 20, "holds": 1000, "hostile": 30.0}
 KILL_WITHIN_SECONDS = 0.5
 HOLDS_AN_ATTACH = 50
 ACCESSES = 20_000
@@ -64,7 +68,11 @@ def verdict(process: subprocess.Popen[bytes]) -> list[str]:
     return problems
 
 
-def kills(number: int, order: random.Random) -> list[str]:
+Done = tuple[dict[str, float], list[str]]
+"""Figures, and what was wrong."""
+
+
+def kills(number: int, order: random.Random) -> Done:
     """Kill observers."""
     problems = []
     with checked() as process:
@@ -76,7 +84,7 @@ def kills(number: int, order: random.Random) -> list[str]:
                 problems.append(f"kill {round_number} left {left}")
         problems += verdict(process)
     print(f"kills: {number}", flush=True)
-    return problems
+    return {"kills": number}, problems
 
 
 def footprint() -> tuple[int, int]:
@@ -85,7 +93,7 @@ def footprint() -> tuple[int, int]:
     return len(os.listdir("/proc/self/fd")), len(children)
 
 
-def holds(number: int) -> list[str]:
+def holds(number: int) -> Done:
     """Hold it over and over, attaching anew now and then."""
     done, refused = 0, 0
     longest_seconds = held_seconds = 0.0
@@ -111,10 +119,11 @@ def holds(number: int) -> list[str]:
         f"{1e3 * longest_seconds:.1f} ms at most; {refused} refused",
         flush=True,
     )
-    return problems
+    figures = {"held_seconds": held_seconds, "longest_seconds": longest_seconds}
+    return {"holds": done, "refused": refused, **figures}, problems
 
 
-def hostile(seconds: float, order: random.Random) -> list[str]:
+def hostile(seconds: float, order: random.Random) -> Done:
     """Observe hostile programs, each way as often as the others."""
     program = compiled_hostile(FOLDER)
     area, end = area_of(program), time.monotonic() + seconds
@@ -133,21 +142,31 @@ def hostile(seconds: float, order: random.Random) -> list[str]:
         rounds += 1
     kinds = ", ".join(f"{name} {count}" for name, count in ends.most_common())
     print(f"hostile: {rounds} targets, {ends.total()} bursts: {kinds}", flush=True)
-    return problems
+    return {"targets": rounds, **ends}, problems
 
 
 def main() -> int:
     """Do all that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=200, metavar="N")
-    parser.add_argument("--holds", type=int, default=10_000, metavar="N")
-    parser.add_argument("--hostile", type=float, default=600.0, metavar="SECONDS")
+    add_options(parser, "fewer kills and holds, half a minute of hostile programs")
+    parser.add_argument("--kills", type=int, metavar="N")
+    parser.add_argument("--holds", type=int, metavar="N")
+    parser.add_argument("--hostile", type=float, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of all that is drawn")
     args = parser.parse_args()
-    problems = holds(args.holds) if args.holds else []
-    problems += kills(args.kills, random.Random(args.seed)) if args.kills else []
-    problems += hostile(args.hostile, random.Random(args.seed)) if args.hostile else []
-    return finish(None, None, problems)
+    amounts = dict(QUICK_AMOUNTS if args.quick else AMOUNTS)
+    amounts |= {name: asked for name in amounts if (asked := vars(args)[name]) is not None}
+    parts: dict[str, Callable[[], Done]] = {
+        "holds": lambda: holds(int(amounts["holds"])),
+        "kills": lambda: kills(int(amounts["kills"]), random.Random(args.seed)),
+        "hostile": lambda: hostile(amounts["hostile"], random.Random(args.seed)),
+    }
+    told, problems = {}, []
+    for name, do in parts.items():
+        if amounts[name]:
+            told[name], wrong = do()
+            problems += wrong
+    return finish(args.json, told, problems)
 
 
 if __name__ == "__main__":

@@ -310,12 +310,12 @@ def tally(fleet: Sequence[Target], text: str) -> dict[str, int]:
     return dict(found)
 
 
-def harmed(fleet: Sequence[Target]) -> list[str]:
-    """Long-lived targets that have ended, or are still traced or stopped."""
+def harmed(fleet: Sequence[Target], patience_seconds: float = 5.0) -> list[str]:
+    """Long-lived targets that have ended, or are still traced or stopped after some patience."""
     return [
         f"{each.kind} {each.process.pid} {harm}"
         for each in fleet
-        if each.kind != "end" and (harm := harm_of(each.process))
+        if each.kind != "end" and (harm := harm_of(each.process, patience_seconds))
     ]
 
 

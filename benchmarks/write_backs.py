@@ -1,12 +1,17 @@
 """How wrong the estimate of write-backs is: exact write-back caches over traces of real programs.
 
-    python benchmarks/write_backs.py TRACE...
+usage: python benchmarks/write_backs.py [--quick] [--json FILE] TRACE...
 
 Traces are those of ``memsampd trace``. Prints the table of docs/traffic.md.
+
+Goals: the estimated traffic is at most 20 % off, in the mean over traces and sizes; never more is
+written back than the upper bound says; there is an access in each trace. Exit status 1 if one is
+missed.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,12 +20,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from memsampd.errors import MemsampdError
 from memsampd.exporters.trace import TraceReader
 from memsampd.models.exact import lru_stack_distances
 from memsampd.models.write_backs import most_written_back, written_back
 from memsampd.sampler.records import AccessChunk, Burst
+from verdict import add_options, finish
 
 SIZES_BYTES = tuple(1 << octave for octave in range(10, 22, 2))
+QUICK_ACCESSES = 1 << 18
+ERROR_GOAL = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,17 @@ class ExactTraffic:
     fetched: float
     written_back: float
     write_share: float
+
+    @property
+    def error(self) -> float:
+        """How far the estimated traffic is off, relative to the exact one."""
+        estimate = self.fetched + written_back(self.fetched, self.write_share)
+        return estimate / (self.fetched + self.written_back) - 1
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no more is written back than the upper bound says."""
+        return self.written_back <= most_written_back(self.fetched, self.write_share) + 1e-12
 
 
 def line_accesses(
@@ -73,29 +93,65 @@ def exact_traffic(
         )
 
 
-def main(paths: Sequence[Path]) -> None:
-    """Print the table."""
-    errors = []
+def accesses_of(path: Path, most: float) -> Iterator[AccessChunk]:
+    """Read the accesses of a trace, up to so many of them.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    read = 0
+    with TraceReader(path) as trace:
+        for chunk in (chunk for burst in trace for chunk in burst):
+            if read >= most:
+                return
+            yield chunk
+            read += len(chunk)
+
+
+def judge(path: Path, most: float) -> list[ExactTraffic]:
+    """Print the line of a trace; what caches of all sizes did.
+
+    Raises:
+        TraceError: it cannot be read.
+    """
+    chunks = list(accesses_of(path, most))
+    if not chunks:
+        return []
+    lines, stores = line_accesses(chunks)
+    found = list(exact_traffic(lines, stores, [size // 64 for size in SIZES_BYTES]))
+    cells = (f"{each.written_back / each.fetched:.2f} ({each.error:+.0%})" for each in found)
+    print(f"| {path.stem} | {len(lines)} | {stores.mean():.2f} | " + " | ".join(cells) + " |")
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the table, judge."""
+    parser = argparse.ArgumentParser(description="Judge the estimate of write-backs by traces.")
+    add_options(parser, f"the first {QUICK_ACCESSES:,} accesses of each trace")
+    parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE")
+    args = parser.parse_args(words)
     print("| program | accesses | stores | " + " | ".join(f"{s >> 10} KiB" for s in SIZES_BYTES))
     print("|---|---|---|" + "---|" * len(SIZES_BYTES))
-    for path in paths:
-        with TraceReader(path) as trace:
-            lines, stores = line_accesses(chunk for burst in trace for chunk in burst)
-        cells = []
-        for exact in exact_traffic(lines, stores, [size // 64 for size in SIZES_BYTES]):
-            estimate = written_back(exact.fetched, exact.write_share)
-            most = most_written_back(exact.fetched, exact.write_share)
-            assert exact.written_back <= most + 1e-12
-            error = (exact.fetched + estimate) / (exact.fetched + exact.written_back) - 1
-            errors.append(error)
-            cells.append(f"{exact.written_back / exact.fetched:.2f} ({error:+.0%})")
-        print(f"| {path.stem} | {len(lines)} | {stores.mean():.2f} | " + " | ".join(cells) + " |")
-    all_errors = np.array(errors)
-    print(
-        f"\nError of the traffic: {np.abs(all_errors).mean():.0%} on average, "
-        f"{all_errors.min():+.0%} to {all_errors.max():+.0%}."
-    )
+    told: dict[str, list[ExactTraffic]] = {}
+    missed = []
+    for path in args.traces:
+        try:
+            told[path.stem] = judge(path, QUICK_ACCESSES if args.quick else float("inf"))
+        except MemsampdError as error:
+            missed.append(f"{path}: {error}")
+            continue
+        if not told[path.stem]:
+            missed.append(f"{path}: no access")
+        if not all(each.is_bounded for each in told[path.stem]):
+            missed.append(f"{path}: more is written back than the upper bound says")
+    errors = np.array([each.error for found in told.values() for each in found])
+    if len(errors):
+        mean = np.abs(errors).mean()
+        print(f"\nError of the traffic: {mean:.0%} on average, ", end="")
+        print(f"{errors.min():+.0%} to {errors.max():+.0%}.")
+        missed += [f"{mean:.0%} off on average"] if mean > ERROR_GOAL else []
+    return finish(args.json, {"sizes_bytes": SIZES_BYTES, "traces": told}, missed)
 
 
 if __name__ == "__main__":
-    main([Path(word) for word in sys.argv[1:]])
+    sys.exit(main())

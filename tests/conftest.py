@@ -8,6 +8,10 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from needed import lacking
+
+from memsampd.errors import MemsampdError
+from memsampd.sampler.perf.source import TaskClockSource
 
 # An example may take as long as a busy machine lets it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -30,6 +34,15 @@ def environment_as_before() -> Iterator[None]:
     yield
     for name in set(os.environ) - set(before) - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def perf_events() -> None:
+    """The kernel's events may be opened: filters of containers refuse them, and so may a sysctl."""
+    try:
+        TaskClockSource(os.getpid()).close()
+    except MemsampdError as error:
+        lacking(f"no perf event can be opened: {error}")
 
 
 @pytest.fixture

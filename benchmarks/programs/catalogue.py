@@ -20,9 +20,9 @@ from programs.preparing import (
     run,
 )
 from programs.workload import ANONYMOUS, Launch, Workload
-from reference.programs import SOURCES as REFERENCE_SOURCES
 
 _CORPUS_MIB = 8
+_C_FUNCTIONS = 6000
 _PYTHON = "/usr/bin/python3"  # not one that happens to be first in the PATH
 _FOREVER = "0"
 
@@ -39,23 +39,18 @@ def _fed(*command: str) -> _Launcher:
     return launch
 
 
-def _once(*command: str) -> _Launcher:
-    """Read the corpus once."""
-    return lambda folder: Launch((*command, str(corpus(folder, _CORPUS_MIB))))
-
-
-def _script(rounds: int | str, *interpreter: str) -> _Launcher:
+def _script(*interpreter: str) -> _Launcher:
     """Run a source of ours by its interpreter; the last word is the source."""
     *head, source = interpreter
-    return lambda _: Launch((*head, str(SOURCES / source), str(rounds)))
+    return lambda _: Launch((*head, str(SOURCES / source), _FOREVER))
 
 
 def _fixed(*command: str) -> _Launcher:
     return lambda _: Launch(command)
 
 
-def _own(compile_it: Callable[[Path], Path], rounds: int | str) -> _Launcher:
-    return lambda folder: Launch((str(compile_it(folder)), str(rounds)))
+def _own(compile_it: Callable[[Path], Path]) -> _Launcher:
+    return lambda folder: Launch((str(compile_it(folder)), _FOREVER))
 
 
 def _strings_static(folder: Path) -> Path:
@@ -98,22 +93,16 @@ def _rust(folder: Path) -> Path:
     return compiled(folder, "work.rs", "rust-work", ("rustc", "-O", "--edition=2021"))
 
 
-def _java(rounds: int | str) -> _Launcher:
-    def launch(folder: Path) -> Launch:
-        kept = compiled_java(folder / "java", "Work.java").parent
-        flags = ("-XX:+UseSerialGC", "-Xmx256m", "-Xshare:auto")
-        return Launch(("java", *flags, "-cp", str(kept), "Work", str(rounds)))
-
-    return launch
+def _java(folder: Path) -> Launch:
+    kept = compiled_java(folder / "java", "Work.java").parent
+    flags = ("-XX:+UseSerialGC", "-Xmx256m", "-Xshare:auto")
+    return Launch(("java", *flags, "-cp", str(kept), "Work", _FOREVER))
 
 
-def _cc1(functions: int) -> _Launcher:
-    def launch(folder: Path) -> Launch:
-        source = str(c_source(folder, functions))
-        compiler = run(["gcc", "-print-prog-name=cc1"]).strip()
-        return Launch((compiler, "-quiet", "-O2", "-fpreprocessed", source, "-o", "-"))
-
-    return launch
+def _cc1(folder: Path) -> Launch:
+    source = str(c_source(folder, _C_FUNCTIONS))
+    compiler = run(["gcc", "-print-prog-name=cc1"]).strip()
+    return Launch((compiler, "-quiet", "-O2", "-fpreprocessed", source, "-o", "-"))
 
 
 def _redis(folder: Path) -> Launch:
@@ -134,21 +123,14 @@ def _openssl(*algorithm: str) -> _Launcher:
     return _fixed("openssl", "speed", "-seconds", "100000", *algorithm)
 
 
-def _sqlite(source: Path) -> _Launcher:
-    return _fixed("sqlite3", ":memory:", f".read {source}")
-
-
-def _script_workload(
-    name: str, what: str, code: str, package: str, rounds: int, *interpreter: str
-) -> Workload:
+def _script_workload(name: str, what: str, code: str, package: str, *interpreter: str) -> Workload:
     return Workload(
         name,
         what,
         code,
         packages=(package,),
         programs=(interpreter[0],),
-        endless=_script(_FOREVER, *interpreter),
-        result=_script(rounds, *interpreter),
+        endless=_script(*interpreter),
     )
 
 
@@ -159,7 +141,6 @@ def _own_workload(
     packages: Sequence[str],
     compiler: str,
     compile_it: Callable[[Path], Path],
-    rounds: int,
 ) -> Workload:
     return Workload(
         name,
@@ -167,8 +148,7 @@ def _own_workload(
         code,
         packages=packages,
         programs=(compiler,),
-        endless=_own(compile_it, _FOREVER),
-        result=_own(compile_it, rounds),
+        endless=_own(compile_it),
     )
 
 
@@ -180,7 +160,6 @@ def _compressor(name: str, package: str, code: str, *flags: str) -> Workload:
         packages=(package,),
         programs=(name,),
         endless=_fed(name, *flags, "-c"),
-        result=_once(name, *flags, "-c"),
     )
 
 
@@ -197,8 +176,7 @@ CATALOGUE: tuple[Workload, ...] = (
         "libsqlite3.so",
         packages=("sqlite3",),
         programs=("sqlite3",),
-        endless=_sqlite(SOURCES / "endless.sql"),
-        result=_sqlite(REFERENCE_SOURCES / "analytics.sql"),
+        endless=_fixed("sqlite3", ":memory:", f".read {SOURCES / 'endless.sql'}"),
     ),
     Workload(
         "cc1",
@@ -206,15 +184,13 @@ CATALOGUE: tuple[Workload, ...] = (
         "/cc1",
         packages=("gcc",),
         programs=("gcc",),
-        endless=_cc1(6000),
-        result=_cc1(150),
+        endless=_cc1,
     ),
     _script_workload(
         "python3",
         "dictionaries, JSON, patterns and floats in Python",
         "/python3",
         "python3-minimal",
-        300,
         *(_PYTHON, "-S", "work.py"),
     ),
     Workload(
@@ -234,17 +210,16 @@ CATALOGUE: tuple[Workload, ...] = (
         endless=_openssl("rsa2048"),
     ),
     _script_workload(
-        "perl", "words, patterns and sorting in Perl", "/perl", "perl-base", 100, "perl", "work.pl"
+        "perl", "words, patterns and sorting in Perl", "/perl", "perl-base", "perl", "work.pl"
     ),
     _script_workload(
-        "node", "words, JSON and arrays in V8 (JIT)", ANONYMOUS, "nodejs", 300, "node", "work.js"
+        "node", "words, JSON and arrays in V8 (JIT)", ANONYMOUS, "nodejs", "node", "work.js"
     ),
     _script_workload(
         "luajit",
         "words, primes and floats in LuaJIT",
         ANONYMOUS,
         "luajit",
-        1000,
         *("luajit", "work.lua"),
     ),
     Workload(
@@ -253,8 +228,7 @@ CATALOGUE: tuple[Workload, ...] = (
         ANONYMOUS,
         packages=("openjdk-17-jdk-headless",),
         programs=("java", "javac"),
-        endless=_java(_FOREVER),
-        result=_java(300),
+        endless=_java,
         warmup_cpu_seconds=2.0,
     ),
     Workload(
@@ -263,8 +237,7 @@ CATALOGUE: tuple[Workload, ...] = (
         "numpy",
         packages=(),
         programs=(sys.executable,),
-        endless=_script(_FOREVER, sys.executable, "arrays.py"),
-        result=_script(150, sys.executable, "arrays.py"),
+        endless=_script(sys.executable, "arrays.py"),
         modules=("numpy",),
     ),
     _own_workload(
@@ -274,10 +247,9 @@ CATALOGUE: tuple[Workload, ...] = (
         ("gfortran", "libopenblas-dev"),
         "gfortran",
         _blas,
-        200,
     ),
     _own_workload(
-        "go", "Go: two goroutines with maps and SHA-256", "/go-work", ("golang-go",), "go", _go, 200
+        "go", "Go: two goroutines with maps and SHA-256", "/go-work", ("golang-go",), "go", _go
     ),
     _own_workload(
         "rust",
@@ -286,10 +258,9 @@ CATALOGUE: tuple[Workload, ...] = (
         ("rustc",),
         "rustc",
         _rust,
-        300,
     ),
     _own_workload(
-        "threads", "C++: four threads with tables", "/threads", ("g++",), "g++", _threads, 120
+        "threads", "C++: four threads with tables", "/threads", ("g++",), "g++", _threads
     ),
     _own_workload(
         "exceptions",
@@ -298,7 +269,6 @@ CATALOGUE: tuple[Workload, ...] = (
         ("g++",),
         "g++",
         _exceptions,
-        150_000,
     ),
     _own_workload(
         "static",
@@ -307,7 +277,6 @@ CATALOGUE: tuple[Workload, ...] = (
         _C_STATIC,
         "gcc",
         _strings_static,
-        400,
     ),
     _own_workload(
         "stripped",
@@ -316,14 +285,12 @@ CATALOGUE: tuple[Workload, ...] = (
         _C_STATIC,
         "gcc",
         _strings_stripped,
-        400,
     ),
     _script_workload(
         "pipeline",
         "a shell that computes and forks short pipelines",
         "/dash",
         "dash",
-        120,
         *("dash", "pipeline.sh"),
     ),
     Workload(

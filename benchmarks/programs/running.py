@@ -7,9 +7,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -61,7 +60,6 @@ def _child(
     cwd: str,
     stdin: int,
     quiet: bool = False,
-    pass_fds: Sequence[int] = (),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A process in a group of its own, so that what it starts ends with it."""
     process = subprocess.Popen(
@@ -72,7 +70,6 @@ def _child(
         stdout=subprocess.DEVNULL if quiet else subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         process_group=0,
-        pass_fds=pass_fds,
     )
     try:
         yield process
@@ -82,28 +79,6 @@ def _child(
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
-
-
-@contextmanager
-def under(
-    workload: Workload,
-    tracer: Sequence[str],
-    folder: Path = FOLDER,
-    pass_fds: Sequence[int] = (),
-    extra_environment: Mapping[str, str] | None = None,
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a workload under another program, such as valgrind; kill it afterwards.
-
-    Its run with a result is taken where there is one: that needs nothing beside it.
-    """
-    launch = (workload.result or workload.endless)(_made(folder))
-    command = [*resolved(tracer), *resolved(launch.command)]
-    launch = replace(launch, environment={**launch.environment, **(extra_environment or {})})
-    with (
-        tempfile.TemporaryDirectory(prefix="memsampd-") as cwd,
-        _child(launch, command, cwd, subprocess.DEVNULL, quiet=True, pass_fds=pass_fds) as program,
-    ):
-        yield program
 
 
 def resolved(command: Sequence[str]) -> list[str]:

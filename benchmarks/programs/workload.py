@@ -43,9 +43,6 @@ class Workload:
             unless it is compiled here.
         endless: prepares a folder (kept from run to run) and says how to start it so that it
             computes without end, or for a minute at least.
-        result: the same for a run of some seconds that prints the same every time; None if what it
-            prints depends on time or on others. Results are compared with those of a run left
-            alone, not with a kept checksum, which the next version of a package would change.
         modules: Python modules that the present interpreter must have.
         warmup_cpu_seconds: CPU time after which it does what it will do for ever.
     """
@@ -56,7 +53,6 @@ class Workload:
     packages: Sequence[str]
     programs: Sequence[str]
     endless: Callable[[Path], Launch]
-    result: Callable[[Path], Launch] | None = None
     modules: Sequence[str] = ()
     warmup_cpu_seconds: float = 0.5
 

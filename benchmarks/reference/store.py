@@ -1,8 +1,7 @@
 """The kept references: one file a program in ``data/``.
 
 Format 2 is a zip file of numpy arrays (``numpy.load`` opens it) and ``about.json``. What grows with
-the windows is kept as counts that do not overlap, transposed, and packed by LZMA. Format 1, one
-JSON file without blocks, instructions and histograms, can still be read.
+the windows is kept as counts that do not overlap, transposed, and packed by LZMA.
 """
 
 from __future__ import annotations

@@ -22,8 +22,9 @@ from typing import IO, Any
 
 import pytest
 import tracees
-from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
-from monitored import tool
+from commands import MEMSAMPD, free_port, memsampd
+from needed import tool
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
@@ -450,7 +451,7 @@ def test_ctrl_z_leaves_the_target_running(target: subprocess.Popen[str]) -> None
         for _ in range(40):
             time.sleep(delays.random() * 0.05)
             observing.send_signal(signal.SIGTSTP)
-            tracees.wait_until(lambda: read_stat(observing.pid).state == "T")
+            wait_for(lambda: read_stat(observing.pid).state == "T")
             assert read_stat(target.pid).state in "RS"
             observing.send_signal(signal.SIGCONT)
         observing.send_signal(signal.SIGINT)

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tracees
-from tracees import PATIENCE_SECONDS, compile_c, descriptors
+from tracees import compile_c, descriptors
+from waiting import PATIENCE_SECONDS
 
 from clock_loops import timed_bursts
 from clock_target import build, running

@@ -12,16 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import (
-    PATIENCE_SECONDS,
-    compile_c,
-    descriptors,
-    result_of,
-    running,
-    sleeping,
-    tracer_of,
-    traces_left,
-)
+from tracees import compile_c, descriptors, result_of, running, sleeping, tracer_of, traces_left
+from waiting import PATIENCE_SECONDS
 
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
 from memsampd.sampler.perf.closely import SAMPLES, CloseSampler

@@ -10,15 +10,15 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS, free_port, memsampd
-from daemons import GENEROUS, Daemon, daemon, wait_for
-from tracees import compile_c, descriptors, running, sleeping, wait_until_clean
+from commands import MEMSAMPD, free_port, memsampd
+from daemons import GENEROUS, Daemon, daemon, rule
+from tracees import BUSY, compile_c, descriptors, running, sleeping, traced, wait_until_clean
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.node.control_client import ControlClient
 from memsampd.daemon.node.protocol import RefusedError
@@ -28,7 +28,6 @@ from memsampd.sampler.process.status import list_threads
 
 NOBODY = 65534
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
-BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
 SLEEPY = """
 import time
 while True:
@@ -71,22 +70,6 @@ int main(int count, char **words)
     return 1;
 }
 """
-
-
-def rule(mark: str, more: str = "") -> str:
-    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n{more}\n'
-
-
-@pytest.fixture
-def mark(tmp_path: Path) -> str:
-    """A word that no other process has in its command line."""
-    return f"mark-{os.getpid()}-{tmp_path.name}"
-
-
-@pytest.fixture
-def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
-    with running(sys.executable, "-c", BUSY, mark) as process:
-        yield process
 
 
 def is_unharmed(process: subprocess.Popen[str]) -> bool:
@@ -263,11 +246,12 @@ def test_a_configuration_is_checked_and_says_what_it_would_observe(
     assert "there is no such key; did you mean command_line?" in done.stderr
 
 
-def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
-    done = memsampd("list", "--socket", tmp_path / "none.sock")
-    assert done.returncode == 1
+@pytest.mark.parametrize("command", ["list", "status"])
+def test_without_a_daemon_it_is_said_how_to_start_one(command: str, tmp_path: Path) -> None:
+    done = memsampd(command, "--socket", tmp_path / "none.sock")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "no daemon serves" in done.stderr
-    assert "memsampd daemon" in done.stderr
+    assert "systemctl start memsampd, or memsampd daemon" in done.stderr
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1:{port}"])
@@ -359,37 +343,16 @@ def _round(pid: int) -> int:
 def test_one_that_cannot_be_attached_to_is_listed_with_its_reason_and_tried_again(
     tmp_path: Path, mark: str, busy: subprocess.Popen[str]
 ) -> None:
-    tracing = subprocess.Popen(
-        [sys.executable, "-c", _TRACER, str(busy.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert tracing.stdout is not None
-    try:
-        assert tracing.stdout.readline() == b"traced\n"
-        with daemon(tmp_path / "d", rule(mark)) as running_daemon:
-            found = running_daemon.wait_for(
-                lambda targets: (each := targets.get(busy.pid)) and each["reason"] and each
-            )
-            assert found["state"] == "failed"
-            assert "is traced by" in found["reason"]
-            assert "detach or end that tracer" in found["remedy"]
-            tracing.kill()
-            tracing.wait()
-            running_daemon.wait_for(lambda targets: targets[busy.pid]["state"] != "failed")
-    finally:
-        tracing.kill()
-        tracing.wait()
-        tracing.stdout.close()
-
-
-_TRACER = """
-import ctypes, sys, os
-libc = ctypes.CDLL(None, use_errno=True)
-assert libc.ptrace(0x4206, int(sys.argv[1]), 0, 0) == 0, os.strerror(ctypes.get_errno())
-print("traced", flush=True)
-sys.stdin.read()
-"""
+    with traced(busy.pid) as tracer, daemon(tmp_path / "d", rule(mark)) as running_daemon:
+        found = running_daemon.wait_for(
+            lambda targets: (each := targets.get(busy.pid)) and each["reason"] and each
+        )
+        assert found["state"] == "failed"
+        assert "is traced by" in found["reason"]
+        assert "detach or end that tracer" in found["remedy"]
+        tracer.kill()
+        tracer.wait()
+        running_daemon.wait_for(lambda targets: targets[busy.pid]["state"] != "failed")
 
 
 def test_a_hang_up_has_the_rules_read_again_and_sessions_go_on(

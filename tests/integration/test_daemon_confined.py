@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from commands import MEMSAMPD
-from daemons import daemon, wait_for
+from daemons import daemon
 from tracees import compile_c, running
+from waiting import wait_for
 
 from memsampd.sampler.process.status import read_status
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import no_free_descriptors, running, sleeping, wait_until_clean
+from tracees import BUSY, no_free_descriptors, running, sleeping, wait_until_clean
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.attachment import Common
@@ -32,7 +32,6 @@ from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.perf.source import RECORD_BYTES
 from memsampd.sampler.process.identity import read_stat
 
-BUSY = "while True: {i: str(i) for i in range(2000)}"
 OTHER = Peer(4242, 4242, is_privileged=False)
 
 

@@ -7,9 +7,9 @@ import signal
 import subprocess
 from pathlib import Path
 
-from commands import MEMSAMPD, PATIENCE_SECONDS
-from daemons import wait_for
+from commands import MEMSAMPD
 from tracees import children
+from waiting import PATIENCE_SECONDS, wait_for
 
 
 def test_the_demo_draws_what_it_has_seen(tmp_path: Path) -> None:

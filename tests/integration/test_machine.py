@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from commands import MEMSAMPD
 from groups import control_group
-from tracees import running, wait_until
+from tracees import running
+from waiting import wait_for
 
 from memsampd.sampler.process.cgroup import read_limits
 
@@ -101,7 +102,7 @@ def test_ctrl_c_while_it_measures(tmp_path: Path) -> None:
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
     with running(*words, env=environment, stderr=subprocess.PIPE) as process:
         threads = Path(f"/proc/{process.pid}/task")
-        wait_until(lambda: len(list(threads.iterdir())) > 1)
+        wait_for(lambda: len(list(threads.iterdir())) > 1)
         process.send_signal(signal.SIGINT)
         _, told = process.communicate()
     assert (process.returncode, "error" in told) == (130, False), told

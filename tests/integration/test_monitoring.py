@@ -16,10 +16,12 @@ from urllib.request import urlopen
 
 import pytest
 from commands import MEMSAMPD, free_port
-from daemons import GENEROUS, wait_for
-from monitored import RATE_INTERVAL, Monitoring, monitoring, tool
+from daemons import GENEROUS
+from monitored import RATE_INTERVAL, Monitoring, monitoring
+from needed import tool
 from promql import ROOT, filled_in, panel_queries, variable_queries
 from tracees import compile_c, running
+from waiting import wait_for
 
 from memsampd.machines.machine import read_machine
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from chromium import Chromium, wait_for
-from commands import MEMSAMPD, PATIENCE_SECONDS
+from chromium import Chromium
+from commands import MEMSAMPD
 from msgspec.structs import replace
 from serving import lasting_node_status, now_snapshot, serving
 from tracees import running
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.exporters.history import History
 from memsampd.exporters.snapshot import Snapshot

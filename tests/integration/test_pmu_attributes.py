@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from monitored import tool
+from needed import tool
 
 OPENING = """
 import os

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from threads import in_a_thread
-from tracees import PATIENCE_SECONDS, compile_c, running
+from tracees import compile_c, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.attach import attached

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors, go_on, running
+from tracees import descriptors, go_on, running, tries
 
 from memsampd import _core
 from memsampd.daemon.sampled_lines import SampledLines
@@ -83,9 +83,7 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 def until(is_enough: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not is_enough():
-        assert time.monotonic() < give_up
+    any(is_enough() for _ in tries())
 
 
 @pytest.mark.parametrize("most_files", [None, 8], ids=["inherited", "each-thread"])

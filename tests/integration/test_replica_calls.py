@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running
+from tracees import address_of, compile_c, patiently, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica import source as source_module

@@ -6,7 +6,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tracees import compile_c, patiently, running, wait_until
+from tracees import compile_c, patiently, running
+from waiting import wait_for
 
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.rates import DISTANT_CYCLES, CoreTimes
@@ -65,7 +66,7 @@ def run_on(pid: int) -> None:
     Where bursts overlap, the core has met the same branches before, and guesses them.
     """
     until_ns = process_cpu_ns(pid) + BETWEEN_BURSTS_NS
-    wait_until(lambda: process_cpu_ns(pid) > until_ns)
+    wait_for(lambda: process_cpu_ns(pid) > until_ns)
 
 
 def core_times(folder: Path, body: str, lines: int = IN_L1, bursts: int = 1) -> CoreTimes:

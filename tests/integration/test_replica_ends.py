@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
-from monitored import tool
+from needed import tool
 from tracees import observed, running, sleeps, tries
 from watchful import compile_watchful, outcome, tell
 

@@ -18,6 +18,7 @@ from typing import IO
 import pytest
 import tracees
 from tracees import attacker, compile_c, observed, running, traces_left, wait_until_clean
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.errors import CaptureError, MemsampdError
@@ -53,7 +54,7 @@ def _replicas(parent: int) -> list[int]:
 
 def _wait_until_dead(pids: list[int]) -> list[int]:
     """Those of them that still are replicas after some patience."""
-    give_up = time.monotonic() + tracees.PATIENCE_SECONDS
+    give_up = time.monotonic() + PATIENCE_SECONDS
     alive = pids
     while alive and time.monotonic() < give_up:
         still = []
@@ -140,7 +141,7 @@ def test_signals_of_timers_do_not_keep_a_hold_waiting(tmp_path: Path) -> None:
     with running(compile_c(tmp_path, TIMERS)) as process:
         holding = threading.Thread(target=hold, daemon=True)
         holding.start()
-        holding.join(tracees.PATIENCE_SECONDS)
+        holding.join(PATIENCE_SECONDS)
         assert len(held) == HOLDS, "it waits for a stop that does not come"
         holding.join()
         assert process.poll() is None
@@ -194,7 +195,7 @@ def test_a_parent_that_waits_for_what_vfork_made_is_let_go(tmp_path: Path) -> No
         assert process.stdout is not None
         reading = threading.Thread(target=read_lines, args=(process.stdout,), daemon=True)
         reading.start()
-        reading.join(tracees.PATIENCE_SECONDS)
+        reading.join(PATIENCE_SECONDS)
         if reading.is_alive():
             process.kill()  # nothing else ends it
         assert let_go == ["let go\n"] * 3, "each of the two waits for the other"

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tracees import PATIENCE_SECONDS, children, patiently, running
+from tracees import children, patiently, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest

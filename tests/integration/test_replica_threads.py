@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, address_of, compile_c, patiently, running, sleeps, tries
+from tracees import address_of, compile_c, patiently, running, sleeps, tries
+from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.status import read_threads

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, cast
 
 import pytest
-from monitored import tool
+from needed import tool
 from tracees import children, is_gone, observed, running, write_data
 from watchful import OBSERVER, compile_watchful, outcome, tell
 
@@ -69,7 +69,7 @@ def test_the_program_notices_nothing(name: str, tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_wait_that_lets_it_through(tmp_path: Path) -> None:
     with running(compile_watchful(tmp_path, "let_through")) as process:
-        assert outcome(process, attaches=40) == "right"
+        assert outcome(process, attaches=10) == "right"
 
 
 def test_its_memory_its_children_and_its_affinity_are_as_if_alone(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_its_memory_its_children_and_its_affinity_are_as_if_alone(tmp_path: Path
     if tried.returncode:  # as filters of containers have it
         pytest.skip(tried.stderr.strip())
     with running("setarch", "-R", program) as process:
-        assert outcome(process, bursts=40, max_accesses=50_000) == "right"
+        assert outcome(process, bursts=15, max_accesses=50_000) == "right"
 
 
 @pytest.mark.parametrize("is_ring", [0, 1])
@@ -90,7 +90,7 @@ def test_reads_past_the_page_cache_come_as_they_are(is_ring: int, tmp_path: Path
         if (first := process.stdout.readline()).startswith("skip"):
             pytest.skip(first.strip())
         with observed(process.pid, max_accesses=100_000) as tally:
-            tally.wait(lambda: tally.bursts >= 40)
+            tally.wait(lambda: tally.bursts >= 15)
             tell(process)
             assert process.stdout.read().strip() == "right"
 
@@ -101,7 +101,7 @@ def test_pages_that_it_supplies_itself_are_asked_for_by_itself(tmp_path: Path) -
         if (first := process.stdout.readline()).startswith("skip"):
             pytest.skip(first.strip())
         with observed(process.pid, max_accesses=100_000) as tally:
-            tally.wait(lambda: tally.bursts >= 40)
+            tally.wait(lambda: tally.bursts >= 15)
             tell(process)
             assert process.stdout.read().strip() == "right"
 

@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, closing
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, descriptors, patiently, running
+from tracees import descriptors, patiently, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.branches import MappedBranches

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from tracees import (
-    PATIENCE_SECONDS,
     compile_c,
     descriptors,
     go_on,
@@ -22,6 +21,7 @@ from tracees import (
     tracer_of,
     wait_until_clean,
 )
+from waiting import PATIENCE_SECONDS
 
 from memsampd.daemon.tracer import CaptureOrder
 from memsampd.sampler.perf.sleepers import wait_until_one_runs

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, running
+from tracees import compile_c, running
+from waiting import PATIENCE_SECONDS
 
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.process.memory import CodeReader

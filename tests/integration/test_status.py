@@ -5,30 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from commands import memsampd
-from daemons import GENEROUS, daemon, wait_for
-from tracees import running
+from daemons import GENEROUS, daemon
+from tracees import BUSY, running, traced
+from waiting import wait_for
 
 from memsampd.cli.main import main
 
 NOBODY = 65534
-BUSY = "import sys\nwhile True: {i: str(i) for i in range(2000)}"
-# Traces the process whose number it is given, until it is told to end.
-TRACER = """
-import ctypes, sys
-libc = ctypes.CDLL(None, use_errno=True)
-PTRACE_SEIZE = 0x4206
-assert libc.ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None) == 0, ctypes.get_errno()
-print("traced", flush=True)
-sys.stdin.read()
-"""
 
 
 def line_of(text: str, pid: int) -> str:
@@ -42,22 +31,12 @@ def test_status_tells_how_the_daemon_and_its_targets_fare(tmp_path: Path) -> Non
     rule = f"[[rules]]\nname = 'traced'\ncommand_line = '^sleep {seconds}$'\n"
     with (
         running(sys.executable, "-c", BUSY) as busy,
-        running("sleep", seconds) as traced,
-        subprocess.Popen(
-            [sys.executable, "-c", TRACER, str(traced.pid)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as tracer,
-        ExitStack() as stack,
+        running("sleep", seconds) as other,
+        traced(other.pid) as tracer,
+        daemon(tmp_path / "d", GENEROUS + rule) as running_daemon,
     ):
-        assert tracer.stdout is not None
-        assert tracer.stdout.readline() == "traced\n"
-        running_daemon = stack.enter_context(daemon(tmp_path / "d", GENEROUS + rule))
         running_daemon.ask("attach", pid=busy.pid)
-        running_daemon.wait_for(
-            lambda targets: targets.get(traced.pid, {}).get("state") == "failed"
-        )
+        running_daemon.wait_for(lambda targets: targets.get(other.pid, {}).get("state") == "failed")
         known = running_daemon.wait_for(
             lambda targets: (each := targets[busy.pid]) and each.get("bursts") and each
         )
@@ -75,7 +54,6 @@ def test_status_tells_how_the_daemon_and_its_targets_fare(tmp_path: Path) -> Non
         troubled = wait_for(
             lambda: "reload: " in (text := memsampd("status", *where).stdout) and text
         )
-        tracer.communicate()
     assert told.returncode == 0, told.stderr
     assert f"process {running_daemon.process.pid} at {running_daemon.socket}" in told.stdout
     assert "1 failed" in told.stdout
@@ -86,16 +64,16 @@ def test_status_tells_how_the_daemon_and_its_targets_fare(tmp_path: Path) -> Non
         assert f"{name} %" in told.stdout
     assert f"{known['backend']['accesses']}, {known['backend']['branches']}" in row
     assert float(row.split(" s  ")[0].split()[-1]) > 0  # own CPU time
-    failed = line_of(told.stdout, traced.pid)
+    failed = line_of(told.stdout, other.pid)
     assert "failed" in failed
-    assert f"{traced.pid}: failed: " in told.stdout
+    assert f"{other.pid}: failed: " in told.stdout
     assert f"is traced by process {tracer.pid} (" in told.stdout
     assert (document["version"], document["pid"]) == (1, running_daemon.process.pid)
     targets = {each["pid"]: each for each in document["targets"]}
-    assert set(targets) == {busy.pid, traced.pid}
+    assert set(targets) == {busy.pid, other.pid}
     assert targets[busy.pid]["target"] == known["target"]
     assert targets[busy.pid]["own_cpu_seconds"] > 0
-    assert targets[traced.pid]["remedy"]
+    assert targets[other.pid]["remedy"]
 
 
 def test_a_daemon_without_targets_is_told_of(tmp_path: Path) -> None:
@@ -104,13 +82,6 @@ def test_a_daemon_without_targets_is_told_of(tmp_path: Path) -> None:
     assert told.returncode == 0, told.stderr
     assert "targets: none" in told.stdout
     assert "PID" not in told.stdout
-
-
-def test_without_a_daemon_it_is_said_how_to_start_one(tmp_path: Path) -> None:
-    done = memsampd("status", "--socket", tmp_path / "none.sock")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no daemon serves" in done.stderr
-    assert "systemctl start memsampd" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")

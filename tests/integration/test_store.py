@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import PATIENCE_SECONDS, memsampd
-from daemons import Daemon, daemon, wait_for
+from commands import memsampd
+from daemons import Daemon, daemon
 from numpy.typing import NDArray
 from serving import ask
 from tracees import compile_c, running
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.attach import attached
 from memsampd.daemon.branches import named_branches

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from commands import MEMSAMPD, PATIENCE_SECONDS
+from commands import MEMSAMPD
 from daemons import daemon
 from documents_server import served
 from invented import make_snapshot
 from msgspec.structs import replace
 from tracees import running
+from waiting import PATIENCE_SECONDS
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import tracees
-from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
+from commands import MEMSAMPD, memsampd
 from lackey_text import obvious
+from needed import tool
 from tracing_rows import read_trace
+from waiting import wait_for
 
 from memsampd.exporters.trace import BurstStart, TraceReader
 
@@ -82,17 +83,14 @@ def started(*words: str | Path | int) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def wait_for(process: subprocess.Popen[str], is_there: Callable[[], bool]) -> None:
-    """Wait for something that a living process is about to do."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not is_there():
+def wait_for_bursts(process: subprocess.Popen[str], path: Path) -> None:
+    """Wait until a living process has written some."""
+
+    def are_there() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
+        return path.exists() and path.stat().st_size > 2000
 
-
-def has_bursts(path: Path) -> bool:
-    return path.exists() and path.stat().st_size > 2000
+    wait_for(are_there)
 
 
 # For a machine that is busy with other things; nothing is asserted on it.
@@ -176,7 +174,7 @@ def test_a_signal_ends_it_with_a_whole_file(
     path = tmp_path / "x"
     with tracees.running(scanner) as target:
         with started(target.pid, "-o", path, *ENDLESS) as process:
-            wait_for(process, lambda: has_bursts(path))
+            wait_for_bursts(process, path)
             process.send_signal(number)
             _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
@@ -197,7 +195,7 @@ def test_a_kill_leaves_what_was_written(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with tracees.running(scanner) as target:
         with started(target.pid, "-o", path, *ENDLESS) as process:
-            wait_for(process, lambda: has_bursts(path))
+            wait_for_bursts(process, path)
             process.kill()
             process.wait()
         assert tracees.wait_until_clean(target.pid) == []
@@ -213,7 +211,7 @@ def test_the_end_of_the_target_ends_it(scanner: Path, tmp_path: Path) -> None:
         tracees.running(scanner) as target,
         started(target.pid, "-o", path, *ENDLESS) as process,
     ):
-        wait_for(process, lambda: has_bursts(path))
+        wait_for_bursts(process, path)
         target.terminate()
         target.wait()
         _, errors = process.communicate(timeout=300)
@@ -263,7 +261,7 @@ def test_a_program_is_started_traced_and_waited_for(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_program_and_the_trace(scanner: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     with started("-o", path, *ENDLESS, "--", scanner) as process:
-        wait_for(process, lambda: has_bursts(path))
+        wait_for_bursts(process, path)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGINT, errors
@@ -305,12 +303,7 @@ def test_an_existing_file_is_kept(scanner: Path, tmp_path: Path) -> None:
 
 
 def test_real_text_of_lackey(tmp_path: Path) -> None:
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        message = "valgrind is not installed (Debian package: valgrind)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    valgrind = tool("valgrind", "valgrind")
     text, path, back = (tmp_path / name for name in ("x.txt", "x.trace", "y.txt"))
     lackey = (valgrind, "--tool=lackey", "--trace-mem=yes", f"--log-file={text}")
     subprocess.run([*lackey, "gzip", "--version"], check=True, capture_output=True)

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import PATIENCE_SECONDS, compile_c, patiently, running, tries
+from tracees import compile_c, patiently, running, tries
+from waiting import PATIENCE_SECONDS
 
 from memsampd.sampler.records import Burst, BurstEnd, BurstRequest
 from memsampd.sampler.replica.comparison import Run, held_replica

@@ -285,16 +285,3 @@ def test_lines_are_only_made_for_a_counter(replica: HeldReplica) -> None:
     for arguments in ((1, 6), (1, 0, _core.ReuseCounter()), (1 << 31, 6, _core.ReuseCounter())):
         with pytest.raises(ValueError, match="lines are counted"):
             replica._replica.begin_take(*arguments)
-
-
-def test_cases_end_in_different_ways(target: Target, replica: HeldReplica) -> None:
-    """The generator must not stop at its first instruction each time."""
-    ends = []
-    for seed in range(12):
-        with replica.holding(target.pid, 60):
-            code, data = _case(target.place, seed)
-            target.write(target.place.data, data)
-            target.write(target.place.code, code)
-            ends.append(replica.stepped(ENOUGH).end)
-            target.write(target.place.code, STAY)
-    assert "syscall" in ends

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from tracees import PATIENCE_SECONDS, compile_c, descriptors
+from tracees import compile_c, descriptors
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.attach import attached

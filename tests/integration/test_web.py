@@ -6,7 +6,6 @@ import contextlib
 import errno
 import logging
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -19,13 +18,12 @@ from typing import Any
 
 import pytest
 import schemathesis
-from chromium import wait_for
-from commands import PATIENCE_SECONDS
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 from schemathesis import Case, GenerationMode
 from serving import ask, document, lasting_node_status, now_snapshot, serving, until_known
 from tracees import descriptors, running
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.errors import CapabilityError
 from memsampd.names import HELPER_PREFIX
@@ -56,21 +54,6 @@ def idlers(web: WebProcess) -> Iterator[list[socket.socket]]:
             connections.append(stack.enter_context(connection))
             connection.sendall(sent)
         yield connections
-
-
-@pytest.fixture(scope="module", autouse=True)
-def hoarder(web: WebProcess) -> Iterator[socket.socket]:
-    """A connection that asks as much as it can and reads nothing, while other tests run."""
-    with socket.create_connection((web.host, web.port)) as connection:
-        connection.setblocking(False)
-        asked = memoryview(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200_000)
-        # Both sides' buffers are full when the server, which waits for a reader, takes no more.
-        waiting = select.poll()
-        waiting.register(connection, select.POLLOUT)
-        while waiting.poll(3000):
-            asked = asked[connection.send(asked) :]
-        assert asked
-        yield connection
 
 
 # --- the API
@@ -524,9 +507,3 @@ def is_gone(pid: str) -> bool:
 
 def test_a_connection_without_a_request_is_closed(idlers: list[socket.socket]) -> None:
     assert [each.recv(100) for each in idlers] == [b""] * 3
-
-
-def test_a_connection_that_reads_nothing_is_closed(hoarder: socket.socket) -> None:
-    waiting = select.poll()
-    waiting.register(hoarder, select.POLLHUP)
-    assert waiting.poll(PATIENCE_SECONDS * 1000)

@@ -9,14 +9,13 @@ import select
 import shutil
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import pytest
+from needed import lacking
+from waiting import PATIENCE_SECONDS, wait_for
 
-_WAIT_SECONDS = 300
 _CLOSE_SECONDS = 20
 
 
@@ -24,10 +23,7 @@ def chromium_path() -> str:
     """Where Chromium is; skips the test where it is not installed, fails it in CI."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
-        message = "chromium is not installed (Debian package: chromium)"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        lacking("chromium is not installed (Debian package: chromium)")
     return path
 
 
@@ -128,7 +124,8 @@ class Chromium:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            assert select.select([self._in], [], [], _WAIT_SECONDS)[0], "chromium does not answer"
+            ready, _, _ = select.select([self._in], [], [], PATIENCE_SECONDS)
+            assert ready, "chromium does not answer"
             data = os.read(self._in, 1 << 16)
             assert data, "chromium has ended"
             self._rest += data
@@ -216,13 +213,3 @@ class Chromium:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def wait_for(ask: Callable[[], Any], what: str) -> Any:
-    """Ask until the answer is true; returns it."""
-    give_up = time.monotonic() + _WAIT_SECONDS
-    while time.monotonic() < give_up:
-        if found := ask():
-            return found
-        time.sleep(0.1)
-    return pytest.fail(f"never true: {what}")

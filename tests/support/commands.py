@@ -10,9 +10,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from waiting import PATIENCE_SECONDS
+
 MEMSAMPD = str(Path(sys.executable).with_name("memsampd"))
-# For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 500.0
 _given_ports: set[int] = set()
 
 

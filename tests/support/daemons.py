@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from commands import MEMSAMPD, PATIENCE_SECONDS
+from commands import MEMSAMPD
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.node.control_client import ControlClient
 from memsampd.errors import CapabilityError
@@ -26,6 +26,11 @@ own_cpu = 0.5
 budget = 0.1
 """
 """Configuration with which bursts come as soon as they can."""
+
+
+def rule(mark: str, more: str = "") -> str:
+    """A rule for those who have this in their command line."""
+    return f'[[rules]]\nname = "marked"\ncommand_line = "{mark}"\n{more}\n'
 
 
 @dataclass
@@ -64,17 +69,6 @@ class Daemon:
         """End it as systemd would; its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE_SECONDS)
-
-
-def wait_for(is_so: Callable[[], object], tell: Callable[[], str] = lambda: "") -> Any:
-    """Wait until something holds, however busy the machine is; what it said."""
-    give_up, pause = time.monotonic() + PATIENCE_SECONDS, 0.01
-    while not (said := is_so()):
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"it never came: {tell()}")
-        time.sleep(pause)
-        pause = min(2 * pause, 0.1)  # what comes soon is seen soon
-    return said
 
 
 @contextmanager

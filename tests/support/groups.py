@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
-PATIENCE_SECONDS = 60.0
 _MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 
 
@@ -44,15 +43,15 @@ def control_group(version: int, controller: str, name: str = "") -> Iterator[Pat
 
 
 def _remove(group: Path) -> None:
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < give_up:
+    def is_removed() -> bool:
         for pid in (group / "cgroup.procs").read_text().split():
             with suppress(OSError):
                 (group.parent / "cgroup.procs").write_text(pid)
         with suppress(OSError):  # those that have just died are still counted
             group.rmdir()
-            return
-        time.sleep(0.01)
+        return not group.exists()
+
+    wait_for(is_removed)
 
 
 def join(group: Path, pid: int) -> None:

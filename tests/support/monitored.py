@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import urllib.error
 import urllib.parse
@@ -16,24 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from commands import free_port
-from daemons import wait_for
+from needed import tool
+from waiting import wait_for
 
 RATE_INTERVAL = "15s"
 OFTEN = "500ms"
-
-
-def tool(name: str, package: str) -> str:
-    """Path of a program; the test is skipped without it, or fails in continuous integration."""
-    path = shutil.which(name)
-    if path is None:
-        message = f"{name} is not installed (Debian package: {package})"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return path
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +29,7 @@ class Monitoring:
 
     Attributes:
         prometheus: of Prometheus.
-        scraped: of memsampd.
+        scraped: of memsampd; 0: of several.
         alertmanager: of Alertmanager; 0: there is none.
     """
 
@@ -63,12 +50,12 @@ class Monitoring:
     def alerts(self) -> dict[str, dict[str, str]]:
         """Labels of the alerts that Alertmanager shows, by name, once it is up."""
         where = self.alertmanager, "/api/v2/alerts?active=true"
-        (shown,) = wait_for(lambda: _told(lambda: [self._get(*where)]), lambda: "an Alertmanager")
+        (shown,) = wait_for(lambda: _told(lambda: [self._get(*where)]), "an Alertmanager")
         return {alert["labels"]["alertname"]: alert["labels"] for alert in shown}
 
     def wait_for(self, expression: str) -> list[dict[str, Any]]:
         """Wait until Prometheus has an answer."""
-        return list(wait_for(lambda: _told(lambda: self.query(expression)), lambda: expression))
+        return list(wait_for(lambda: _told(lambda: self.query(expression)), expression))
 
     def wait_for_figures(self, expression: str) -> list[dict[str, Any]]:
         """Wait until Prometheus has an answer, and every series of it a value."""
@@ -77,11 +64,11 @@ class Monitoring:
             series = self.wait_for(expression)
             return series if all(each["value"][1] != "NaN" for each in series) else None
 
-        return list(wait_for(found, lambda: f"a value in each of {expression}"))
+        return list(wait_for(found, f"a value in each of {expression}"))
 
     def wait_for_alert(self, name: str) -> dict[str, str]:
         """Wait until Alertmanager shows an alert."""
-        return dict(wait_for(lambda: self.alerts().get(name), lambda: name))
+        return dict(wait_for(lambda: self.alerts().get(name), name))
 
     @staticmethod
     def _get(port: int, path: str) -> Any:
@@ -156,11 +143,11 @@ def prometheus(directory: Path, port: int) -> Iterator[None]:
         yield
 
 
-def scraping(port: int) -> str:
-    """A configuration of Prometheus that has one port of this machine scraped."""
+def scraping(*ports: int) -> str:
+    """A configuration of Prometheus that has ports of this machine scraped."""
     return (
         f"scrape_configs:\n- job_name: memsampd\n  scrape_interval: {OFTEN}\n"
-        f"  static_configs:\n  - targets: ['127.0.0.1:{port}']\n"
+        f"  static_configs:\n  - targets: {[f'127.0.0.1:{port}' for port in ports]}\n"
     )
 
 

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from chromium import wait_for
-from commands import PATIENCE_SECONDS
 from invented import make_node_status, make_snapshot
 from msgspec.structs import replace
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.exporters.snapshot import NodeStatus, Snapshot
 from memsampd.web.process import WebProcess

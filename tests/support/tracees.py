@@ -9,12 +9,14 @@ import os
 import random
 import resource
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Container, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.tracer import CaptureResult, TracerThread
 from memsampd.errors import CaptureError
@@ -34,6 +36,7 @@ from programs.observing import (
 )
 
 __all__ = [
+    "BUSY",
     "WAYS",
     "Tally",
     "address_of",
@@ -52,19 +55,29 @@ __all__ = [
     "running",
     "sleeping",
     "sleeps",
+    "traced",
     "tracer_of",
     "traces_left",
     "tries",
-    "wait_until",
     "wait_until_clean",
     "write_data",
 ]
 
 
+BUSY = "while True: {i: str(i) for i in range(2000)}"
+"""A program in Python that works for good."""
+_TRACER = """
+import ctypes, os, sys
+PTRACE_SEIZE = 0x4206
+libc = ctypes.CDLL(None, use_errno=True)
+traced = libc.ptrace(PTRACE_SEIZE, int(sys.argv[1]), None, None)
+assert traced == 0, os.strerror(ctypes.get_errno())
+print("traced", flush=True)
+sys.stdin.read()
+"""
+
 WAYS = ("stepped", "translated", "source")
 BUSY_REASONS = ("not-running", "in-syscall", "in-rseq")
-# For machines that are busy with other things; nothing is asserted on it.
-PATIENCE_SECONDS = 500.0
 _SLEEPS = ("35", "230")  # nanosleep, clock_nanosleep
 
 
@@ -139,14 +152,17 @@ def sleeping(**options: object) -> Iterator[subprocess.Popen[str]]:
     """A child that sleeps, for good."""
     with running("sleep", "1000000", **options) as process:
         call = Path(f"/proc/{process.pid}/syscall")
-        wait_until(lambda: call.read_text().split()[0] in _SLEEPS)
+        wait_for(lambda: call.read_text().split()[0] in _SLEEPS)
         yield process
 
 
-def wait_until(is_so: Callable[[], object]) -> None:
-    """Wait until something holds, as long as a test may take."""
-    while not is_so():
-        time.sleep(0.001)
+@contextmanager
+def traced(pid: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that traces another one as long as it lives."""
+    with running(sys.executable, "-c", _TRACER, str(pid)) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stdout.readline() == "traced\n"
+        yield tracer
 
 
 def tries() -> Iterator[int]:
@@ -222,9 +238,6 @@ def tracer_of(process: subprocess.Popen[str]) -> Iterator[TracerThread]:
 
 def result_of(tracer: TracerThread) -> CaptureResult:
     """What came of the order that it was given."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while not (found := tracer.results()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
+    found: list[CaptureResult] = wait_for(tracer.results)
     (result,) = found
     return result

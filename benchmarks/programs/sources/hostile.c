@@ -2,7 +2,7 @@
  *
  * AREA is where a replica of it has the translator's area. Here is nothing: its stores and jumps
  * fault, which it survives by a handler; in the replica they hit until it comes to the fault of a
- * page that it lacks. WAY is what it does, or 15: another thing each time. */
+ * page that it lacks. WAY is what it does, or 16: another thing each time. */
 #include <immintrin.h>
 #include <poll.h>
 #include <pthread.h>

@@ -11,6 +11,8 @@ import long_distances
 import model_error
 import replica_speed
 import store
+import write_backs
+from long_distances import Distance, loops_page
 from programs.workload import Launch, Workload
 
 ENDS = Workload("ends", "", "", (), ("true",), lambda folder: Launch(("true",)))
@@ -48,6 +50,26 @@ def test_what_was_not_recorded_is_a_miss(
     asked = ["--only", "programs", "--programs", "sorting", "--judge"]
     assert long_distances.main([*asked, str(tmp_path / "nonesuch")]) == 1
     assert "goal missed: sorting: no recording" in capsys.readouterr().out
+
+
+def test_a_loop_whose_lines_were_not_hit_twice_is_a_miss() -> None:
+    seen = Distance.of(99_999, 1e8, [0.001, 0.0011, 0.0009], 6)
+    near = Distance.of(999, 1e8, [0.001], 2)  # shorter ones may be off
+    assert seen.error == pytest.approx(0.001, rel=1e-3)
+    assert long_distances.missed_goals([seen, near], []) == []
+    nothing = Distance.of(99_999, 1e8, [], 3)
+    assert long_distances.missed_goals([nothing], []) == ["distance 99,999: no pause seen"]
+    assert "| 99,999 |  |  | 0 | 3 |" in loops_page([nothing], "Now").markdown()
+
+
+def test_a_file_that_is_no_trace_is_a_miss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").write_bytes(b"none")
+    assert write_backs.main([str(tmp_path / "x")]) == 1
+    assert f"goal missed: {tmp_path / 'x'}: " in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        write_backs.main([])
 
 
 def test_a_program_without_a_burst_has_no_error_of_the_model(

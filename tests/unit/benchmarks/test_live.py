@@ -17,7 +17,7 @@ from invented import burst_record
 from invented_reference import misses_alone
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily
-from tracees import wait_until
+from waiting import wait_for
 
 from evaluation.counters import apart, increases, judge_counters, miss_errors
 from evaluation.experiments import sources
@@ -104,7 +104,7 @@ def test_a_server_is_scraped_as_long_as_it_is_there() -> None:
     with Scraper(address, 0.05).running() as scraper:
         server = MetricsServer(lambda open_metrics: generate_latest(registry), address)
         try:
-            wait_until(lambda: len(scraper.scrapes(begun)) >= 3)
+            wait_for(lambda: len(scraper.scrapes(begun)) >= 3)
         finally:
             server.close()
     found = scraper.scrapes(begun)

@@ -53,6 +53,7 @@ for _ in sys.argv[1:]:
 
 
 @needs_strace
+@pytest.mark.usefixtures("perf_events")
 @pytest.mark.parametrize("calls", [0, 2])
 def test_calls_of_ptrace_by_who_observes_are_counted(calls: int, tmp_path: Path) -> None:
     command = (sys.executable, "-c", SAMPLES, *("again",) * calls)

@@ -37,20 +37,26 @@ def curve(middle: list[float], width: float) -> MissRatioCurve:
     return MissRatioCurve(np.array(SIZES), ratio, low, high, "lru", 64, 1000)
 
 
-def test_a_value_is_judged_and_where_nothing_narrow_is_said_its_bounds() -> None:
+def test_a_value_and_how_much_its_bounds_leave_open_are_judged() -> None:
     exact = Exact(1000, 10, [0.5, 0.3, 0.1])
-    narrow = rows_of(exact, SIZES, curve([0.52, 0.3, 0.1], 0.01))
-    assert [row.error for row in narrow] == pytest.approx([0.02, 0, 0])
-    wide = rows_of(exact, SIZES, curve([0.52, 0.3, 0.1], 0.1))
-    assert [row.error for row in wide] == [0, 0, 0]
-    wrong = rows_of(exact, SIZES, curve([0.6, 0.3, 0.1], 0.1))
-    assert wrong[0].error == pytest.approx(0.05)
-    assert [row.error for row in rows_of(exact, SIZES, None)] == [1, 1, 1]
+
+    def missed(told: MissRatioCurve | None) -> list[str]:
+        return judged(rows_of(exact, SIZES, told), SIZES[:2])
+
+    assert missed(curve([0.5, 0.305, 0.4], 0.01)) == []
+    assert missed(curve([0.52, 0.3, 0.1], 0.01)) == ["1 KiB: 2.00% off"]
+    assert missed(curve([0.5, 0.32, 0.1], 0.1)) == [
+        "1 KiB: bounds 10.00% apart",
+        "2 KiB: 2.00% off",
+        "2 KiB: bounds 10.00% apart",
+    ]
+    assert missed(None) == ["1 KiB: nothing is told", "2 KiB: nothing is told"]
+    assert judged(rows_of(exact, SIZES, None), []) == ["no cache level is known"]
 
 
 def test_only_the_caches_of_the_machine_count() -> None:
     rows = [Row(1024, 0.5, 0.9, 0.9, 0.9), Row(2048, 0.5, 0.503, 0.5, 0.51)]
-    assert judged(rows, [2048]) == pytest.approx(0.003)
+    assert judged(rows, [2048]) == []
     told = table(rows, [2048]).splitlines()
     assert "90.00%" in told[0]
     assert told[1].endswith("*")

@@ -96,14 +96,14 @@ def test_a_target_that_is_left_stopped_or_has_ended_is_harmed() -> None:
     process = subprocess.Popen(command)
     fleet = [Target("idle", 4096, command, process)]
     try:
-        assert harmed(fleet) == []
+        assert harmed(fleet, 0.0) == []
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        assert harmed(fleet) == [f"idle {process.pid} is stopped"]
+        assert harmed(fleet, 0.0) == [f"idle {process.pid} is stopped"]
     finally:
         process.kill()
         process.wait()
-    assert harmed(fleet) == [f"idle {process.pid} ended: -9"]
+    assert harmed(fleet, 0.0) == [f"idle {process.pid} ended: -9"]
 
 
 def test_growing_memory_and_slow_scrapes_are_misses() -> None:

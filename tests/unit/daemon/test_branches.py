@@ -8,14 +8,14 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-from tracees import running
+import pytest
+from tracees import BUSY, running
 
 from memsampd.daemon.branches import MappedBranches, named_branches
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE, TaskEvent
 from memsampd.sampler.perf.source import TaskClockSource, branch_samples
 from memsampd.sampler.records import BranchSamples
 
-BUSY = "while True: {i: str(i) for i in range(2000)}"
 NONE = branch_samples(np.empty(0, SAMPLE_DTYPE), 2e-3)
 
 
@@ -37,6 +37,7 @@ class Told:
         return events
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_the_last_samples_of_a_child_have_the_names_of_its_code() -> None:
     maps = named_branches(os.getpid())
     with running(sys.executable, "-c", BUSY) as child:

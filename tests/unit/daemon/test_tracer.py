@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from msgspec.structs import replace
 from numpy.typing import NDArray
 from rowless import rowless_burst
-from tracees import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, TracerThread
@@ -189,6 +190,7 @@ def asleep_again() -> CaptureError:
     return CaptureError("not-running", "it sleeps", cost=REFUSED)
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_a_thread_that_sleeps_again_is_waited_for_once_more() -> None:
     with tracer_of(Scripted(asleep_again(), asleep_again(), [1, 2])) as tracer:
         result = result_of(tracer, replace(ORDER, patience_seconds=1000.0))

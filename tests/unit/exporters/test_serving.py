@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tracees import go_on, running, wait_until
+from tracees import go_on, running
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.exporters import serving
 from memsampd.exporters.http import MetricsServer
-
-PATIENCE_SECONDS = 300.0
 
 
 def text(open_metrics: bool) -> bytes:
@@ -134,7 +133,7 @@ def test_without_a_descriptor_who_asks_waits_and_no_cpu_time_is_used(has_answere
             assert select.select([process.stderr], [], [], PATIENCE_SECONDS)[0]
             assert "not served until there is room" in process.stderr.readline()
             call = Path(f"/proc/{process.pid}/task/{tid}/syscall")
-            wait_until(lambda: call.read_text().split()[0] == POLL)
+            wait_for(lambda: call.read_text().split()[0] == POLL)
             go_on(process)
             assert b"some_metric 1" in asking.makefile("rb").read()
         process.kill()

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from tracees import running, sleeping, wait_until
+from tracees import running, sleeping
+from waiting import wait_for
 
 from memsampd.errors import MemsampdError, TargetError, UsageError
 from memsampd.sampler.process.identity import read_stat
@@ -109,7 +110,7 @@ def test_a_process_whose_main_thread_has_exited() -> None:
         "ctypes.CDLL(None).syscall(60, 0)"  # exit of this thread only
     )
     with running(sys.executable, "-c", code) as child:
-        wait_until(lambda: read_stat(child.pid).state == "Z")
+        wait_for(lambda: read_stat(child.pid).state == "Z")
         error = refusal(child.pid)
     assert "main thread" in error.cause
 
@@ -149,7 +150,7 @@ def test_our_own_tracer_is_a_thread(tmp_path: Path) -> None:
 
 def test_a_stopped_process_is_accepted_with_a_note(sleeper: subprocess.Popen[str]) -> None:
     sleeper.send_signal(signal.SIGSTOP)
-    wait_until(lambda: read_stat(sleeper.pid).state == "T")
+    wait_for(lambda: read_stat(sleeper.pid).state == "T")
     assert "stopped" in check_target(sleeper.pid).notes[0]
 
 

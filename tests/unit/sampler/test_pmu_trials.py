@@ -29,6 +29,7 @@ def accesses_of(address: int, kind: int = 3) -> HardwareEvent:
     return HardwareEvent("accesses", _core.PERF_TYPE_BREAKPOINT, 0, address, 8, bp_type=kind)
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_an_event_that_counts_what_it_should() -> None:
     for address in (LOADED, STORED):
         trial = try_counter(accesses_of(address), "loads", rounds=ROUNDS)
@@ -36,6 +37,7 @@ def test_an_event_that_counts_what_it_should() -> None:
         assert "1 in a loop of known counts (1 expected)" in trial.detail
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_an_event_that_counts_nothing() -> None:
     for trial in (
         try_counter(accesses_of(STORED + 8), "stores", rounds=ROUNDS),
@@ -45,6 +47,7 @@ def test_an_event_that_counts_nothing() -> None:
         assert "counts nothing" in trial.detail
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_an_event_that_counts_something_else() -> None:
     """One access a round is not four instructions; twice as much as expected may be speculative."""
     wrong = try_counter(accesses_of(LOADED), "instructions", rounds=ROUNDS)
@@ -54,6 +57,7 @@ def test_an_event_that_counts_something_else() -> None:
     assert try_counter(TASK_CLOCK, "cycles", rounds=ROUNDS).works  # nobody knows how many
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_sampled_addresses() -> None:
     right = try_sampled(accesses_of(LOADED), "loads", rounds=ROUNDS)
     assert right.works, right.detail
@@ -67,6 +71,7 @@ def test_sampled_addresses() -> None:
     assert "no data addresses" in none.detail
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_sampled_instructions() -> None:
     right = try_sampled(TASK_CLOCK, "branches", rounds=20_000_000)
     assert right.works, right.detail
@@ -76,6 +81,7 @@ def test_sampled_instructions() -> None:
     assert gone.refusal is not None
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_precise_levels_step_down_and_say_so() -> None:
     tried = []
 
@@ -221,6 +227,7 @@ def test_ticks_that_a_user_wants() -> None:
         choose(all_tried(), "ticks", "counters", TICKS)
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_a_whole_plan_is_tried() -> None:
     """Breakpoints and the task clock in the place of a PMU's events."""
     loads, stores = accesses_of(LOADED), accesses_of(STORED)

@@ -11,7 +11,8 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracees import go_on, no_free_descriptors, running, sleeping, wait_until
+from tracees import go_on, no_free_descriptors, running, sleeping
+from waiting import wait_for
 
 from memsampd.errors import CapabilityError, TargetError
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -183,7 +184,7 @@ def test_handle_sees_the_exit_and_survives_an_exec() -> None:
         with ProcessHandle(child.pid) as handle:
             assert handle.alive()
             go_on(child)
-            wait_until(lambda: read_identity(child.pid).command == "sleep")
+            wait_for(lambda: read_identity(child.pid).command == "sleep")
             assert handle.alive()
             child.kill()
             os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)

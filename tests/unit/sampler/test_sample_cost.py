@@ -51,6 +51,7 @@ def test_a_refusal_is_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure_interrupt_seconds() == 0
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_cold_ones_take_no_less_and_leave_nothing_open() -> None:
     """Where one takes a nanosecond, each look at the clock is one: so long a look takes."""
     before = descriptors()

@@ -140,6 +140,7 @@ def test_measuring_leaves_nothing_behind() -> None:
     assert set(threading.enumerate()) <= threads
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_the_cost_is_the_difference_by_the_number_of_switches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

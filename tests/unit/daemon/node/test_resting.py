@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import dataclass, field
 
+import pytest
 from msgspec.structs import replace
 from rowless import rowless_burst
 from tracees import sleeping
@@ -87,6 +88,7 @@ def test_there_is_a_thread_from_the_first_order_until_a_while_after_the_last_res
     assert resting.sources[1].closed
 
 
+@pytest.mark.usefixtures("perf_events")
 def test_an_order_that_waits_for_the_target_to_run_can_be_given_up() -> None:
     resting = Resting()
     resting.tracer.give_up_waiting()

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from commands import PATIENCE_SECONDS
 from invented import burst_record
+from waiting import PATIENCE_SECONDS
 
 from memsampd.daemon.store import database
 from memsampd.daemon.store.database import ProfileStore

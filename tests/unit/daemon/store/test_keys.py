@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from tracees import PATIENCE_SECONDS, running
+from tracees import running
+from waiting import PATIENCE_SECONDS
 
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.store import keys

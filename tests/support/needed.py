@@ -1,0 +1,24 @@
+"""What tests need of a machine: they are skipped without it, or fail in continuous integration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import NoReturn
+
+import pytest
+
+
+def lacking(message: str) -> NoReturn:
+    """Skip the test, or let it fail in continuous integration, for what is not to be had here."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+def tool(name: str, package: str) -> str:
+    """Path of a program of a Debian package."""
+    path = shutil.which(name)
+    if path is None:
+        lacking(f"{name} is not installed (Debian package: {package})")
+    return path
