@@ -236,12 +236,9 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         clock=args.clock,
         accesses=args.accesses or "auto",
     )
-    if args.page and args.no_listen:
-        raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
+    _check_together(args)
     is_usual = args.listen is None
     listen = None if args.no_listen else DEFAULT_LISTEN if is_usual else args.listen
-    if not args.linger >= 0:
-        raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
     if args.output is not None:  # before a program is started that would have to be started again
         from memsampd.exporters.files import check_new
         from memsampd.exporters.recording.format import FORMAT
@@ -257,6 +254,17 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         linger_seconds=args.linger,
     )
     return config, output
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    """Refuse options that exclude each other, or that nothing would come of."""
+    if not args.linger >= 0:
+        raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
+    if args.no_listen and (args.page or args.linger):
+        option = "--page" if args.page else "--linger"
+        raise UsageError(f"{option} and --no-listen exclude each other", "leave one of them out")
+    if args.force and args.output is None:
+        raise UsageError("--force without a recording", "name it with -o")
 
 
 def observers(args: argparse.Namespace, stream: TextIO) -> list[SessionObserver]:
