@@ -87,6 +87,8 @@ class TraceCommand:
         return 0
 
     def _run_program(self, command: Sequence[str], args: argparse.Namespace) -> int:
+        if args.tid is not None:
+            raise UsageError("--tid is for a process that runs already", "leave it out")
         path, config = _output(args), _config(args)
         from memsampd.daemon.tracing import traced  # before the program starts
 
@@ -150,7 +152,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help="mean pause between bursts (default: %(default)s)",
     )
     add("--seed", type=int, default=0, help="seed of all random choices (default: %(default)s)")
+    from memsampd.exporters.files import TRACE, check_new
 
+
+    check_new(output, TRACE, args.force)
 
 def _output(args: argparse.Namespace) -> Path:
     if args.output is None:
