@@ -573,6 +573,47 @@ def test_a_port_in_use_is_refused(target: subprocess.Popen[str]) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
+# All but the one that reads the directory.
+DESCRIPTORS = """
+import json, os
+found = {}
+for number in sorted(os.listdir("/proc/self/fd")):
+    try: found[number] = os.readlink("/proc/self/fd/" + number)
+    except FileNotFoundError: pass
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("way", ["run", "trace"])
+def test_run_gives_the_descriptors_that_it_was_given_and_no_others(
+    way: str, tmp_path: Path
+) -> None:
+    """Of make's jobserver, of flock, of the shell's <(command)."""
+    outputs = ("--events", tmp_path / "events", "--store", tmp_path / "store")
+    options = ("--listen", f"127.0.0.1:{free_port()}", *outputs) if way == "run" else ()
+    program = (sys.executable, "-c", DESCRIPTORS)
+    under = (MEMSAMPD, way, "-o", tmp_path / "x", *options, "--", *program)
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w"), (tmp_path / "locked").open("w") as locked:
+        told = [
+            subprocess.run(
+                [str(word) for word in command],
+                pass_fds=[reading, writing, locked.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                check=True,
+            ).stdout
+            for command in (program, under)
+        ]
+    alone, found = (json.loads(each) for each in told)
+    assert found.pop("1").startswith("pipe:")
+    assert alone.pop("1").startswith("pipe:")
+    assert found == alone
+    assert str(writing) in found
+
+
         done = memsampd("attach", str(target.pid), "--listen", address)
     assert done.returncode == 1
     assert address in done.stderr

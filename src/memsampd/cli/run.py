@@ -104,13 +104,14 @@ def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> 
 
 
 def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a program with our standard streams.
+    """Start a program with our standard streams, and what else we were given open.
 
     Raises:
         MemsampdError: it is not there or cannot be executed.
     """
     try:
-        return subprocess.Popen(command, env=environment_of_programs())
+        # What we have opened ourselves is closed by its exec.
+        return subprocess.Popen(command, env=environment_of_programs(), close_fds=False)
     except OSError as error:
         failure = MemsampdError(f"cannot run {command[0]}: {error.strerror}", "check its name")
         failure.exit_status = (
