@@ -85,7 +85,7 @@ class Preparation(msgspec.Struct, frozen=True):
             )
             kept = recorders(self.output, parts, config, around, accesses.why)
             for recorder in kept:
-                stack.callback(recorder.close)
+                stack.enter_context(recorder)
             session = Session(parts, config, (*self.exporters, *kept), kept, observers)
             for exporter in self.exporters:
                 if isinstance(exporter, AskedExporter):
