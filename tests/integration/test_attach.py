@@ -26,10 +26,13 @@ from commands import MEMSAMPD, free_port, memsampd
 from needed import tool
 from waiting import PATIENCE_SECONDS, wait_for
 
+from memsampd.cli.run import attached_to, start, status_of
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.tracer import CaptureOrder
+from memsampd.daemon.tracing import TraceConfig, traced
+from memsampd.errors import TargetError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
@@ -321,7 +324,7 @@ def test_a_session_does_not_load_masked_arrays(target: subprocess.Popen[str]) ->
 def test_memsampd_keeps_to_its_cpus(target: subprocess.Popen[str]) -> None:
     cpu = max(os.sched_getaffinity(0))
     before = os.sched_getaffinity(target.pid)
-    command = [MEMSAMPD, "attach", str(target.pid), "--no-listen", "--json"]
+    command = [MEMSAMPD, "attach", str(target.pid), "--listen", "127.0.0.1:0", "--json"]
     command += ["--cpu-affinity", str(cpu), "--nice", "7", "--schedule", "all", "--own-cpu", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as observing:
         assert observing.stdout is not None
@@ -497,8 +500,71 @@ def test_run_starts_nothing_if_what_is_named_as_the_store_is_none(tmp_path: Path
     assert started.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("run", "--no-listen", "-o", "/proc/nowhere/x"), 1, "cannot write /proc/nowhere/x"),
+        (("run", "--no-listen", "-f", "-o", "/proc"), 1, "cannot write /proc: Is a directory"),
+        (("run", "--no-listen", "--cpu-affinity", "1000"), 2, "there are no such CPUs"),
+        (("run", "-q", "--json"), 2, "--quiet and --json exclude each other"),
+        (("trace", "-o", "/proc/nowhere/x"), 1, "cannot write /proc/nowhere/x"),
+        (("trace", "-o", "/proc/version"), 1, "/proc/version exists already"),
+        (("trace", "-o", "x", "--tid", "1"), 2, "--tid is for a process that runs already"),
+    ],
+)
+def test_mistakes_are_told_before_a_program_is_started(
+    words: tuple[str, ...], status: int, said: str, tmp_path: Path
+) -> None:
+    started = tmp_path / "started"
+    done = memsampd(*words, "--", "touch", started)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not started.exists()
+
+
+def test_a_program_that_cannot_be_started_leaves_a_recording_as_it_was(tmp_path: Path) -> None:
+    for recording in (tmp_path / "new", tmp_path / "old"):
+        words = ("run", "--no-listen", "--force", "-o", recording, "--", "/no/such/program")
+        (tmp_path / "old").write_text("of yesterday")
+        assert memsampd(*words).returncode == 127
+    assert (tmp_path / "old").read_text() == "of yesterday"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("way", ["run", "trace"])
+def test_a_program_that_ended_too_soon_is_said_to_have(way: str, tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        attaching: AbstractContextManager[object] = (
+            attached(process.pid, SessionConfig(), OutputConfig())
+            if way == "run"
+            else traced(process.pid, tmp_path / "x", TraceConfig())
+        )
+        with (
+            pytest.raises(TargetError, match="it ended before it could be attached to; give it"),
+            attached_to(process, attaching),
+        ):
+            pass
+    done = memsampd(*(("run",) if way == "run" else ("trace", "-o", tmp_path / "x")), "--", "true")
+    assert done.returncode == 0
+    assert "zombie" not in done.stderr
+
+
+def test_the_end_of_a_program_is_waited_for_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.delenv("MEMSAMPD_DEBUG", raising=False)
+    assert status_of(start(["sh", "-c", "exit 5"]), fail, "observe") == 5
+    assert "cannot observe the program: internal error: ZeroDivisionError: oh" in caplog.text
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_run_says_when_it_cannot_observe() -> None:
-    options = ("--no-listen", "-o", "/proc/nowhere/x")
+    options = ("--no-listen", "-f", "-o", "/dev/full")
     command = [MEMSAMPD, "run", *options, "--", "sh", "-c", "read line; exit 5"]
     with tracees.running(*command, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -507,7 +573,7 @@ def test_run_says_when_it_cannot_observe() -> None:
         process.stdin.write("go on\n")
         process.stdin.flush()
         assert process.wait() == 5
-    assert "cannot observe the program: cannot write /proc/nowhere/x" in message
+    assert "cannot observe the program: cannot write /dev/full: No space left" in message
 
 
 def test_where_the_usual_port_is_in_use_another_is_taken() -> None:
@@ -561,6 +627,47 @@ def test_run_leaves_the_environment_alone() -> None:
     done = memsampd("run", "--no-listen", "--", *program)
     assert done.returncode == 0
     assert json.loads(done.stdout) == json.loads(alone.stdout)
+
+
+# All but the one that reads the directory.
+DESCRIPTORS = """
+import json, os
+found = {}
+for number in sorted(os.listdir("/proc/self/fd")):
+    try: found[number] = os.readlink("/proc/self/fd/" + number)
+    except FileNotFoundError: pass
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("way", ["run", "trace"])
+def test_run_gives_the_descriptors_that_it_was_given_and_no_others(
+    way: str, tmp_path: Path
+) -> None:
+    """Of make's jobserver, of flock, of the shell's <(command)."""
+    outputs = ("--events", tmp_path / "events", "--store", tmp_path / "store")
+    options = ("--listen", f"127.0.0.1:{free_port()}", *outputs) if way == "run" else ()
+    program = (sys.executable, "-c", DESCRIPTORS)
+    under = (MEMSAMPD, way, "-o", tmp_path / "x", *options, "--", *program)
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w"), (tmp_path / "locked").open("w") as locked:
+        told = [
+            subprocess.run(
+                [str(word) for word in command],
+                pass_fds=[reading, writing, locked.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+                check=True,
+            ).stdout
+            for command in (program, under)
+        ]
+    alone, found = (json.loads(each) for each in told)
+    assert found.pop("1").startswith("pipe:")
+    assert alone.pop("1").startswith("pipe:")
+    assert found == alone
+    assert str(writing) in found
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -280,15 +280,16 @@ def test_it_exits_as_the_program_does(words: tuple[str, ...], status: int, tmp_p
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_program_that_cannot_be_traced_is_left_to_finish(tmp_path: Path) -> None:
-    with started("-o", "/proc/nowhere/x", "--", "sh", "-c", "read line; exit 5") as process:
+    with started("-f", "-o", "/dev/full", "--", "sh", "-c", "read line; exit 5") as process:
         assert process.stdin is not None
         assert process.stderr is not None
         message = process.stderr.readline()
         process.stdin.write("go on\n")
         process.stdin.flush()
         assert process.wait() == 5
-    assert "cannot trace the program: cannot write /proc/nowhere/x" in message
+    assert "cannot trace the program: cannot write /dev/full: No space left" in message
     assert trace("-o", tmp_path / "x", "--", "/no/such/program").returncode == 127
 
 

@@ -14,6 +14,7 @@ from memsampd.cli.observing import announce
 from memsampd.errors import CapabilityError, TargetError, UsageError
 from memsampd.exporters.listen import DEFAULT_LISTEN
 
+_OBSERVED_SECONDS = 20.0  # a process, by default
 _APART_SECONDS = 2.0  # between two looks at live targets
 # Until a daemon tells anew: it does so once a minute, whatever it has to do.
 _PATIENCE_SECONDS = 75.0
@@ -59,9 +60,8 @@ class AdviseCommand:
         parser.add_argument(
             "--duration",
             type=float,
-            default=20.0,
             metavar="S",
-            help="for how long to observe with --pid, in seconds (default: %(default)s)",
+            help=f"for how long to observe with --pid, in seconds (default: {_OBSERVED_SECONDS})",
         )
         parser.add_argument(
             "--goal",
@@ -92,12 +92,18 @@ class AdviseCommand:
         """Advise, and do it if that is asked for.
 
         Raises:
-            UsageError: nothing to advise on.
+            UsageError: nothing to advise on, or an option that does not go with the others.
             MemsampdError: programs cannot be learnt of, or the cache not be divided.
         """
         from memsampd.exporters.advice import advise
         from memsampd.exporters.advice_text import to_document, to_text
 
+        for option, is_given, other, is_there in (
+            ("--duration", args.duration is not None, "--pid", args.pid),
+            ("--force", args.force, "--apply", args.apply),
+        ):
+            if is_given and not is_there:
+                raise UsageError(f"{option} goes with {other}", f"add {other}")
         cache = self._cache(args)
         programs = _programs(args, cache.size_bytes)
         advice = advise(programs, cache, args.goal)
@@ -163,8 +169,9 @@ def _programs(args: argparse.Namespace, cache_bytes: int) -> list[Program]:
     if args.pid:
         from memsampd.cli.targets import OwnTargets
 
-        announce(f"observing for {args.duration:g} s")
-        own = OwnTargets(args.pid, args.duration)
+        seconds = _OBSERVED_SECONDS if args.duration is None else args.duration
+        own = OwnTargets(args.pid, seconds)
+        announce(f"observing for {seconds:g} s")
         try:
             programs += _live(own, lambda before: own.wait())
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from functools import partial
 from typing import Any
 
 from memsampd.cli.list import add_socket, ask
@@ -68,6 +69,7 @@ class AttachCommand:
 
         Raises:
             MemsampdError: it cannot be observed, or options exclude each other.
+            OSError: it was observed, but not all output could be written.
         """
         given = getattr(args, "given", ())
         if args.daemon:
@@ -78,7 +80,7 @@ class AttachCommand:
             from memsampd.daemon.priority import yield_to_others
 
             yield_to_others(args.nice, preempts=False)
-        if sys.stderr.isatty():  # what comes next takes a moment
+        if sys.stderr.isatty() and not args.quiet:  # what comes next takes a moment
             announce(f"attaching to process {args.pid}")
         with loading():
             from memsampd.daemon.attach import attached
@@ -86,14 +88,20 @@ class AttachCommand:
             config, output = configs(args)
             displays = observers(args, sys.stdout)
         with (
-            logged(),
+            logged(args.quiet),
             attached(args.pid, config, output, displays) as session,
             stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
             pausing_between_holds(),
         ):
+            for display in displays:
+                if display.stream is sys.stdout:
+                    display.at_no_reader = partial(session.stop, "nobody reads the output any more")
             reason = session.run()
             summarise(session.snapshot(), reason)
             session.linger(output.linger_seconds)
+        for display in displays:
+            if display.failure is not None:
+                raise display.failure
         return 0
 
 

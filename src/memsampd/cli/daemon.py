@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memsampd import _core
+from memsampd.errors import UsageError
 
 if TYPE_CHECKING:
     from memsampd.daemon.node.config import NodeConfig
@@ -42,8 +43,13 @@ class DaemonCommand:
         """Observe until SIGTERM or SIGINT; read the configuration again at SIGHUP.
 
         Raises:
+            UsageError: a time out of range.
             MemsampdError: the configuration cannot be used, or a daemon runs already.
         """
+        if args.duration is not None and not args.duration > 0:
+            raise UsageError(
+                f"--duration {args.duration} is out of range", "give more than 0 seconds"
+            )
         _core.use_huge_pages()  # before what is loaded now
         from memsampd.daemon.node.config import default_socket, default_state_dir
         from memsampd.daemon.node.control_socket import require_no_daemon

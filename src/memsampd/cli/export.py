@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memsampd.errors import RecordingError
+from memsampd.errors import RecordingError, UsageError
 
 if TYPE_CHECKING:
     from memsampd.exporters.recording import Recording
@@ -36,7 +36,7 @@ class ExportCommand:
         """Export.
 
         Raises:
-            UsageError: a size is malformed.
+            UsageError: a size is malformed, or the output is the recording.
             RecordingError: the recording cannot be read or the output not be written.
         """
         from memsampd.exporters.analysis import analyse, usual_sizes
@@ -52,7 +52,7 @@ class ExportCommand:
         if args.output is None:
             sys.stdout.write(text)
         else:
-            write_output(args.output, text.encode())
+            write_output(args.output, text.encode(), [args.recording])
         check_whole({args.recording: recording}, args.partial)
         return 0
 
@@ -99,13 +99,21 @@ def check_whole(recordings: Mapping[Path, Recording], partial: bool) -> None:
             )
 
 
-def write_output(path: Path, data: bytes) -> None:
-    """Write a result.
+def write_output(path: Path, data: bytes, inputs: Sequence[Path] = ()) -> None:
+    """Write a result; a file that is there is replaced.
+
+    Args:
+        path: where to.
+        data: the result.
+        inputs: files that it was made from.
 
     Raises:
+        UsageError: it would replace one of those.
         RecordingError: it cannot be written.
     """
     try:
+        if path.exists() and any(path.samefile(each) for each in inputs):
+            raise UsageError(f"{path} would overwrite itself", "choose another name")
         path.write_bytes(data)
     except OSError as error:
         raise RecordingError(

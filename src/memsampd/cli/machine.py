@@ -39,9 +39,8 @@ class MachineCommand:
         parser.add_argument(
             "--seconds",
             type=float,
-            default=_SECONDS,
             metavar="S",
-            help="how long to measure (default: %(default)g)",
+            help=f"how long to measure (default: {_SECONDS:g})",
         )
         parser.add_argument(
             "--even-if-busy",
@@ -69,13 +68,16 @@ class MachineCommand:
         from memsampd.machines.machine import read_machine
         from memsampd.machines.machine_file import find_file, own_path, read_file, write_file
 
-        if not args.measure and (args.output or args.even_if_busy):
-            raise UsageError("--output and --even-if-busy go with --measure", "add --measure")
-        if not _SECONDS_RANGE[0] <= args.seconds <= _SECONDS_RANGE[1]:
-            raise UsageError(f"--seconds {args.seconds:g}", "give 0.5 to 600")
+        if not args.measure and (args.output or args.even_if_busy or args.seconds is not None):
+            raise UsageError(
+                "--output, --seconds and --even-if-busy go with --measure", "add --measure"
+            )
+        seconds = _SECONDS if args.seconds is None else args.seconds
+        if not _SECONDS_RANGE[0] <= seconds <= _SECONDS_RANGE[1]:
+            raise UsageError(f"--seconds {seconds:g}", "give 0.5 to 600")
         machine = read_machine()
         if args.measure:
-            measured = _measure(machine, args)
+            measured = _measure(machine, seconds, args.even_if_busy)
             path: Path | None = args.output or own_path()
             write_file(args.output or own_path(), measured)
             content: MachineFile | None = measured
@@ -87,7 +89,7 @@ class MachineCommand:
         return 0
 
 
-def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
+def _measure(machine: Machine, seconds: float, even_if_busy: bool) -> MachineFile:
     from memsampd.machines.bandwidth import (
         BUSY_SHARE,
         allowed_cpus,
@@ -104,7 +106,7 @@ def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
         check_cpus(allowed, online)
         check_idle()
     except CapabilityError as error:
-        if not args.even_if_busy:
+        if not even_if_busy:
             raise
         sys.stderr.write(f"memsampd: warning: {error.cause}\n")
 
@@ -115,9 +117,7 @@ def _measure(machine: Machine, args: argparse.Namespace) -> MachineFile:
     room = None
     if limits.memory_bytes is not None:
         room = max(limits.memory_bytes - limits.memory_used_bytes, 0)
-    measured = measure_bandwidth(
-        _last_level_bytes(machine), args.seconds, tell, group_room_bytes=room
-    )
+    measured = measure_bandwidth(_last_level_bytes(machine), seconds, tell, group_room_bytes=room)
     if measured.others_cpu_share > BUSY_SHARE:
         sys.stderr.write(
             f"memsampd: warning: others used {measured.others_cpu_share:.0%} of the CPU time "

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from memsampd import __version__
 from memsampd.cli.command import COMMANDS, CommandEntry
 from memsampd.cli.environment import use_one_thread
+from memsampd.cli.failures import is_debugging, message_of
 from memsampd.errors import MemsampdError, UsageError
 from memsampd.names import printable
 
@@ -103,14 +104,10 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _fail(message: object, status: int = EXIT_FAILURE) -> int:
-    print(f"memsampd: error: {printable(' '.join(str(message).split()))}", file=sys.stderr)
-    return status
-
-
-def _describe(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename is not None else ""
-    return f"{where}{error.strerror or error}"
+def _fail(error: Exception) -> int:
+    with suppress(OSError):  # nobody may be there to read it: the status tells it, too
+        print(f"memsampd: error: {printable(message_of(error))}", file=sys.stderr)
+    return error.exit_status if isinstance(error, MemsampdError) else EXIT_FAILURE
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,20 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except Exception as error:
-        if os.environ.get("MEMSAMPD_DEBUG") == "1":
+        if is_debugging():
             raise
-        match error:
-            case MemsampdError():
-                return _fail(error, error.exit_status)
-            case MemoryError():
-                return _fail("out of memory; free some or choose fewer sizes")
-            case OSError():
-                return _fail(_describe(error))
-            case _:
-                return _fail(
-                    f"internal error: {type(error).__name__}: {error}; "
-                    "please report it with the traceback that MEMSAMPD_DEBUG=1 shows"
-                )
+        return _fail(error)
 
 
 def run_and_exit() -> NoReturn:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -20,9 +20,11 @@ from memsampd.machines.cpulist import parse_cpu_list
 from memsampd.names import printable
 
 if TYPE_CHECKING:
+    from memsampd.cli.status import Display
     from memsampd.daemon.config import OutputConfig, SessionConfig
-    from memsampd.daemon.session_parts import SessionObserver
     from memsampd.exporters.snapshot import Snapshot
+
+logger = logging.getLogger(__name__)
 
 _PAUSE_PATIENCE_SECONDS = 2.0  # a hold takes milliseconds; a wait for a thread to run, longer
 
@@ -63,6 +65,7 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--duration", type=float, metavar="S", help="detach after so many seconds")
     parser.add_argument("--json", action="store_true", help="print one JSON object a window")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing but errors")
     parser.add_argument(
         "--events",
         type=Path,
@@ -240,12 +243,9 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
         clock=args.clock,
         accesses=args.accesses or "auto",
     )
-    if args.page and args.no_listen:
-        raise UsageError("--page and --no-listen exclude each other", "leave one of them out")
+    _check_together(args)
     is_usual = args.listen is None
     listen = None if args.no_listen else DEFAULT_LISTEN if is_usual else args.listen
-    if not args.linger >= 0:
-        raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
     if args.output is not None:  # before a program is started that would have to be started again
         from memsampd.exporters.files import check_new
         from memsampd.exporters.recording.format import FORMAT
@@ -267,7 +267,18 @@ def configs(args: argparse.Namespace) -> tuple[SessionConfig, OutputConfig]:
     return config, output
 
 
-def observers(args: argparse.Namespace, stream: TextIO) -> list[SessionObserver]:
+def _check_together(args: argparse.Namespace) -> None:
+    """Refuse options that exclude each other, or that nothing would come of."""
+    if not args.linger >= 0:
+        raise UsageError(f"--linger {args.linger} is out of range", "give seconds, 0 or more")
+    if args.no_listen and (args.page or args.linger):
+        option = "--page" if args.page else "--linger"
+        raise UsageError(f"{option} and --no-listen exclude each other", "leave one of them out")
+    if args.force and args.output is None:
+        raise UsageError("--force without a recording", "name it with -o")
+
+
+def observers(args: argparse.Namespace, stream: TextIO) -> list[Display]:
     """Who shows a session as the options say: a display, and what writes events to a file.
 
     Raises:
@@ -275,19 +286,19 @@ def observers(args: argparse.Namespace, stream: TextIO) -> list[SessionObserver]
     """
     from memsampd.cli.status import JsonStatus
 
-    display = observer(args.json, stream)
+    displays = [] if args.quiet and not args.json else [observer(args.json, stream)]
     if args.events is None:
-        return [display]
+        return displays
     try:
         # It stays open to the end of the process, and each line is flushed.
-        return [display, JsonStatus(args.events.open("w", encoding="utf-8"))]
+        return [*displays, JsonStatus(args.events.open("w", encoding="utf-8"))]
     except OSError as error:
         raise RecordingError(
             f"cannot write {args.events}: {error.strerror}", "choose a file in a writable directory"
         ) from error
 
 
-def observer(as_json: bool, stream: TextIO) -> SessionObserver:
+def observer(as_json: bool, stream: TextIO) -> Display:
     """The display that fits: JSON if asked for, live on a terminal, else lines."""
     from memsampd.cli.status import JsonStatus, LiveStatus, PlainStatus
 
@@ -297,9 +308,10 @@ def observer(as_json: bool, stream: TextIO) -> SessionObserver:
 
 
 def announce(text: str) -> None:
-    """Tell the user, beside the results."""
-    sys.stderr.write(f"memsampd: {printable(text)}\n")
-    sys.stderr.flush()
+    """Tell the user, beside the results; who cannot be told any more does without."""
+    with suppress(OSError):
+        sys.stderr.write(f"memsampd: {printable(text)}\n")
+        sys.stderr.flush()
 
 
 class _Announcing(logging.Handler):
@@ -312,17 +324,17 @@ class _Announcing(logging.Handler):
 
 
 @contextmanager
-def logged() -> Iterator[None]:
-    """Have the user told what memsampd logs meanwhile."""
-    logger, handler = logging.getLogger("memsampd"), _Announcing()
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+def logged(is_quiet: bool = False) -> Iterator[None]:
+    """Have the user told what memsampd logs meanwhile; errors only where that is to be quiet."""
+    ours, handler = logging.getLogger("memsampd"), _Announcing()
+    before = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.ERROR if is_quiet else logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        ours.removeHandler(handler)
+        ours.setLevel(before)
 
 
 class Stoppable(Protocol):
@@ -393,6 +405,6 @@ def summarise(snapshot: Snapshot, reason: str) -> None:
     """Say how it went: the whole run first."""
     from memsampd.cli.status import status_lines
 
-    announce(f"ended: {reason}")
+    logger.info("ended: %s", reason)
     for line in status_lines(snapshot):
-        announce(line)
+        logger.info("%s", line)

@@ -52,7 +52,7 @@ class ReportCommand:
 
         Raises:
             UsageError: the figure's name has an ending of no known kind, or of one that shows one
-                recording only.
+                recording only, or is that of a recording.
             RecordingError: a recording cannot be read, or lacks its end, or the figure cannot be
                 written.
             CapabilityError: matplotlib is missing.
@@ -78,7 +78,8 @@ class ReportCommand:
 
             sys.stdout.write("\n".join(map(to_text, analyses)))
         else:
-            write_output(args.output, _drawn(analyses, ending.removeprefix(".")))
+            drawn = _drawn(analyses, ending.removeprefix("."))
+            write_output(args.output, drawn, args.recordings)
         check_whole(recordings, args.partial)
         return 0
 

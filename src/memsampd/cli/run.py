@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memsampd.cli.environment import environment_of_programs
+from memsampd.cli.failures import is_debugging, message_of
 from memsampd.cli.observing import (
     add_options,
-    announce,
     configs,
     hearing,
     loading,
@@ -25,11 +26,15 @@ from memsampd.cli.observing import (
     stopping_on,
     summarise,
 )
-from memsampd.errors import MemsampdError, UsageError
+from memsampd.errors import MemsampdError, TargetError, UsageError
 
 if TYPE_CHECKING:
+    from memsampd.cli.status import Display
     from memsampd.daemon.attach import Preparation
     from memsampd.daemon.config import OutputConfig, SessionConfig
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _NOT_FOUND, _NOT_EXECUTABLE, _KILLED = 127, 126, 128
 _ENDING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -58,33 +63,26 @@ class RunCommand:
         command = args.program[1:] if args.program[:1] == ["--"] else args.program
         if not command:
             raise UsageError("no program to run", "name it behind --")
+        if args.quiet and args.json:
+            raise UsageError(
+                "--quiet and --json exclude each other: both are about standard error",
+                "have the objects written to a file with --events",
+            )
         with loading():
             config, output = configs(args)
             # Results of the program go to standard output: ours must not get between them.
             displays = observers(args, sys.stderr)
-        with logged(), ExitStack() as stack:
-            serving = stack.enter_context(ExitStack())
+        with logged(args.quiet), ExitStack() as serving:
             # Before the program starts: it must not wait for us, and little of it is to be missed.
             ready = _prepared(config, output, serving)
             process = start(command)
-            stack.enter_context(forwarding(process))
-            if ready is not None:
-                try:
-                    with (
-                        ready.attached(process.pid, displays) as session,
-                        pausing_between_holds(),
-                    ):
-                        reason = session.run()
-                        with stopping_on(session, *_ENDING, then=partial(hand_on, process)):
-                            summarise(session.snapshot(), reason)
-                            session.linger(output.linger_seconds)
-                except (MemsampdError, OSError) as error:
-                    announce(f"error: cannot observe the program: {error}")
-            serving.close()
-            if process.poll() is None:
-                announce(f"process {process.pid} runs on unobserved, and its end is waited for")
-            status = process.wait()
-        return exit_status(status)
+
+            def observe() -> None:
+                with serving:
+                    if ready is not None:
+                        _observe(process, ready, displays)
+
+            return status_of(process, observe, "observe")
 
 
 def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> Preparation | None:
@@ -99,18 +97,32 @@ def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> 
     except UsageError:  # nothing has been started: the command line can be mended
         raise
     except (MemsampdError, OSError) as error:
-        announce(f"error: cannot observe the program: {error}")
+        logger.error("cannot observe the program: %s", message_of(error))
         return None
 
 
+def _observe(
+    process: subprocess.Popen[bytes], ready: Preparation, displays: Sequence[Display]
+) -> None:
+    with (
+        attached_to(process, ready.attached(process.pid, displays)) as session,
+        pausing_between_holds(),
+    ):
+        reason = session.run()
+        with stopping_on(session, *_ENDING, then=partial(hand_on, process)):
+            summarise(session.snapshot(), reason)
+            session.linger(ready.output.linger_seconds)
+
+
 def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a program with our standard streams.
+    """Start a program with our standard streams, and what else we were given open.
 
     Raises:
         MemsampdError: it is not there or cannot be executed.
     """
     try:
-        return subprocess.Popen(command, env=environment_of_programs())
+        # What we have opened ourselves is closed by its exec.
+        return subprocess.Popen(command, env=environment_of_programs(), close_fds=False)
     except OSError as error:
         failure = MemsampdError(f"cannot run {command[0]}: {error.strerror}", "check its name")
         failure.exit_status = (
@@ -119,8 +131,50 @@ def start(command: Sequence[str]) -> subprocess.Popen[bytes]:
         raise failure from error
 
 
-def exit_status(return_code: int) -> int:
-    """Our exit status if the program's is ours: 128 + N where signal N killed it."""
+@contextmanager
+def attached_to(
+    process: subprocess.Popen[bytes], attaching: AbstractContextManager[T]
+) -> Iterator[T]:
+    """Attach to a program that was started.
+
+    Raises:
+        TargetError: it has ended already.
+        MemsampdError: something else is in the way.
+    """
+    with ExitStack() as stack:
+        try:
+            attached = stack.enter_context(attaching)
+        except (MemsampdError, OSError) as error:
+            if process.poll() is None:
+                raise
+            raise TargetError(
+                "it ended before it could be attached to", "give it more work"
+            ) from error
+        yield attached
+
+
+def status_of(process: subprocess.Popen[bytes], observe: Callable[[], None], verb: str) -> int:
+    """Observe a program, and wait for its end whatever becomes of that.
+
+    Args:
+        process: the program.
+        observe: does it; while it runs, and afterwards, the program has the signals that we get.
+        verb: for what that does.
+
+    Returns:
+        Our exit status: the program's, 128 + N where signal N killed it.
+    """
+    with forwarding(process):
+        try:
+            observe()
+        except Exception as error:
+            if is_debugging():
+                raise
+            logger.error("cannot %s the program: %s", verb, message_of(error))
+        finally:
+            if process.poll() is None:
+                logger.info("process %d runs on unobserved, and its end is waited for", process.pid)
+            return_code = process.wait()
     return _KILLED - return_code if return_code < 0 else return_code
 
 

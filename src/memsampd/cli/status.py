@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from memsampd.estimate.records import PhaseEstimate
@@ -206,18 +208,55 @@ def wrapped(line: str, columns: int) -> list[str]:
     return [each.replace("\0", " ") for each in broken]
 
 
-class LiveStatus:
+class Display:
+    """Writes to a stream, at once.
+
+    Attributes:
+        stream: where to.
+        failure: why it could not be written; None as long as it can.
+        at_no_reader: called if that is because the reader of a pipe has gone.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.failure: OSError | None = None
+        self.at_no_reader: Callable[[], None] = lambda: None
+
+    def window(self, window: Window, assignment: Assignment, state: State) -> None:
+        """Nothing by itself: the turn shows it."""
+
+    def turn(self, state: State) -> None:
+        """Nothing by itself: the window shows it."""
+
+    def _write(self, text: str) -> None:
+        """Write it.
+
+        Raises:
+            OSError: it cannot be written; the error names the stream.
+        """
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except OSError as error:
+            self.failure = error
+            error.filename = self.stream.name
+            if isinstance(error, BrokenPipeError):
+                self.at_no_reader()
+            if self.stream not in (sys.stdout, sys.stderr):
+                with suppress(OSError):  # now: what is still buffered would fail again
+                    self.stream.close()
+            raise
+
+
+class LiveStatus(Display):
     """Redraws a block of lines in place; until there is a curve, what that waits for."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._started_seconds = time.monotonic()
         self._drawings = 0
         self._height = 0
         self._drawn_seconds = 0.0
-
-    def window(self, window: Window, assignment: Assignment, state: State) -> None:
-        """Nothing by itself: the turn shows it."""
 
     def turn(self, state: State) -> None:
         """Show the state, at most some times a second."""
@@ -227,7 +266,7 @@ class LiveStatus:
 
     def _draw(self, snapshot: Snapshot) -> None:
         try:
-            columns, rows = os.get_terminal_size(self._stream.fileno())
+            columns, rows = os.get_terminal_size(self.stream.fileno())
         except OSError:
             columns, rows = 0, 0
         told = [*self._progress(snapshot), *status_lines(snapshot)]
@@ -236,8 +275,7 @@ class LiveStatus:
         # A block that has become shorter leaves empty lines.
         lines += [""] * (self._height - len(lines))
         back = f"\x1b[{self._height}F" if self._height else ""
-        self._stream.write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
-        self._stream.flush()
+        self._write(back + "".join(f"\x1b[2K{line}\n" for line in lines))
         self._height = len(lines)
 
     def _progress(self, snapshot: Snapshot) -> list[str]:
@@ -250,7 +288,7 @@ class LiveStatus:
         return [f"{_SPINNER[self._drawings % len(_SPINNER)]} {seconds:.0f} s, {waiting}"]
 
 
-class PlainStatus:
+class PlainStatus(Display):
     """A line a change of phase, one when its curve is known, and one now and then.
 
     One in two seconds at most, but for the first window of a new phase.
@@ -261,7 +299,7 @@ class PlainStatus:
     _ASK_SECONDS = 0.25  # for the very first curve
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._phase: int | None = None
         self._has_curve = False
         self._curves = 0
@@ -321,21 +359,15 @@ class PlainStatus:
         self._say(text if holds else over)
 
     def _say(self, text: str) -> None:
-        print(printable(text), file=self._stream, flush=True)
+        self._write(f"{printable(text)}\n")
 
 
-class JsonStatus:
+class JsonStatus(Display):
     """One JSON object a window."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
         """Write the window."""
         import json
 
         told = window_document(state(), window, assignment)
-        print(json.dumps(told), file=self._stream, flush=True)
-
-    def turn(self, state: State) -> None:
-        """Nothing to write."""
+        self._write(f"{json.dumps(told)}\n")

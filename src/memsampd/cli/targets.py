@@ -135,6 +135,7 @@ class OwnTargets:
         duration_seconds: when to detach; None: when closed.
 
     Raises:
+        UsageError: no session can have that duration.
         MemsampdError: one of them cannot be observed.
     """
 
@@ -196,9 +197,11 @@ class _Watched:
     """A session in a thread, and its last state."""
 
     def __init__(self, pid: str, duration_seconds: float | None, process_cpu: ProcessCpu) -> None:
+        from memsampd.daemon.config import SessionConfig
+
         self.snapshot: Snapshot | None = None
         self._pid = pid
-        self._duration_seconds = duration_seconds
+        self._config = SessionConfig(duration_seconds=duration_seconds)
         self._process_cpu = process_cpu
         self._session: Session | None = None
         self._error: Exception | None = None
@@ -240,12 +243,11 @@ class _Watched:
 
     def _run(self) -> None:
         from memsampd.daemon.attach import attached
-        from memsampd.daemon.config import OutputConfig, SessionConfig
+        from memsampd.daemon.config import OutputConfig
 
-        config = SessionConfig(duration_seconds=self._duration_seconds)
         try:
             with attached(
-                self._pid, config, OutputConfig(), [self], process_cpu=self._process_cpu
+                self._pid, self._config, OutputConfig(), [self], process_cpu=self._process_cpu
             ) as session:
                 self._session = session
                 self.snapshot = session.snapshot()

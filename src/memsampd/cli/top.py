@@ -40,9 +40,8 @@ class TopCommand:
         parser.add_argument(
             "--duration",
             type=float,
-            default=_WAIT_SECONDS,
             metavar="S",
-            help="with --once and --pid: look after so many seconds (default: %(default)s)",
+            help=f"with --once and --pid: look after so many seconds (default: {_WAIT_SECONDS})",
         )
         parser.add_argument(
             "--sort",
@@ -62,8 +61,14 @@ class TopCommand:
             raise UsageError("--json without --once", "add --once")
         if args.sort not in _KEYS:
             raise UsageError(f"no column {args.sort!r}", f"give one of {', '.join(_KEYS)}")
-        if not 0 <= args.duration < math.inf:
-            raise UsageError(f"--duration {args.duration} is out of range", "give seconds")
+        given = [f"--{name}" for name in ("url", "socket", "pid") if getattr(args, name)]
+        if len(given) > 1:
+            raise UsageError(f"both {given[0]} and {given[1]}", "give one of them")
+        if args.duration is not None:
+            if not (args.once and args.pid):
+                raise UsageError("--duration goes with --once and --pid", "add them")
+            if not 0 <= args.duration < math.inf:
+                raise UsageError(f"--duration {args.duration} is out of range", "give seconds")
         if not args.once:
             _check_terminal()
         source = _source(args)
@@ -97,8 +102,6 @@ def _check_terminal() -> None:
 def _source(args: argparse.Namespace) -> TargetsSource:
     from memsampd.cli.targets import ControlTargets, HttpTargets, OwnTargets
 
-    if args.url and args.pid:
-        raise UsageError("both --url and --pid", "give one of them")
     if args.url:
         return HttpTargets(args.url)
     if args.pid:
@@ -117,7 +120,7 @@ def _once(source: TargetsSource, args: argparse.Namespace) -> str:
     )
 
     if args.pid:
-        time.sleep(args.duration)
+        time.sleep(_WAIT_SECONDS if args.duration is None else args.duration)
     targets = source.targets()
     if args.json:
         return f"{json.dumps({'version': 1, 'targets': targets}, indent=1)}\n"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memsampd.cli.observing import announce, logged, pausing_between_holds, stopping_on
-from memsampd.cli.run import exit_status, forwarding, start
+from memsampd.cli.run import attached_to, start, status_of
 from memsampd.cli.trace_tools import TOOLS
-from memsampd.errors import MemsampdError, UsageError
+from memsampd.errors import UsageError
 
 if TYPE_CHECKING:
     from memsampd.daemon.tracing import TraceConfig, TraceResult
@@ -87,26 +87,23 @@ class TraceCommand:
         return 0
 
     def _run_program(self, command: Sequence[str], args: argparse.Namespace) -> int:
+        if args.tid is not None:
+            raise UsageError("--tid is for a process that runs already", "leave it out")
         path, config = _output(args), _config(args)
         from memsampd.daemon.tracing import traced  # before the program starts
 
         process = start(command)
-        with logged(), forwarding(process):
-            try:
-                with (
-                    traced(
-                        process.pid,
-                        path,
-                        config,
-                        overwrite=args.force,
-                        command=command,
-                    ) as tracing,
-                    stopping_on(tracing, signal.SIGINT),  # which the program gets by itself
-                ):
-                    _summarise(tracing.run(), path)
-            except (MemsampdError, OSError) as error:
-                announce(f"error: cannot trace the program: {error}")
-            return exit_status(process.wait())
+
+        def trace() -> None:
+            tracing = traced(process.pid, path, config, overwrite=args.force, command=command)
+            with (
+                attached_to(process, tracing) as attached,
+                stopping_on(attached, signal.SIGINT),  # which the program gets by itself
+            ):
+                _summarise(attached.run(), path)
+
+        with logged():
+            return status_of(process, trace, "trace")
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +152,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _output(args: argparse.Namespace) -> Path:
     if args.output is None:
         raise UsageError("no file to write", "name it with -o")
+    from memsampd.exporters.files import TRACE, check_new
+
     output: Path = args.output
+    check_new(output, TRACE, args.force)
     return output
 
 

@@ -85,7 +85,7 @@ class Preparation(msgspec.Struct, frozen=True):
             )
             kept = recorders(self.output, parts, config, around, accesses.why)
             for recorder in kept:
-                stack.callback(recorder.close)
+                stack.enter_context(recorder)
             session = Session(parts, config, (*self.exporters, *kept), kept, observers)
             for exporter in self.exporters:
                 if isinstance(exporter, AskedExporter):
@@ -109,12 +109,14 @@ def prepared(
     """
     with ExitStack() as stack:
         exporters: list[Exporter] = []
-        if output.listen is not None:
-            serve = page_served if output.page else served
-            kept_seconds = KEPT_SECONDS + output.linger_seconds
-            exporters.append(
-                serve(output.listen, stack, any_port=output.any_port, kept_seconds=kept_seconds)
-            )
+        # Refused before a program is started; and who serves keeps to them, too.
+        with confined(config.cpu_affinity):
+            if output.listen is not None:
+                serve = page_served if output.page else served
+                kept_seconds = KEPT_SECONDS + output.linger_seconds
+                exporters.append(
+                    serve(output.listen, stack, any_port=output.any_port, kept_seconds=kept_seconds)
+                )
         around = Surroundings.read(process_cpu)
         yield Preparation(config, output, around, tuple(exporters))
 

@@ -312,10 +312,19 @@ class Session:
             self._parts.tracer.order(actions.order)
         if actions.ends_seeking:
             self._parts.tracer.end_seeking()
+        self._tell(actions)
+
+    def _tell(self, actions: Actions) -> None:
+        """Tell the observers; one that cannot write it is told nothing any more."""
         for observer in self._observers:
-            for window, assignment in actions.windows:
-                observer.window(window, assignment, self.snapshot)
-            observer.turn(self.snapshot)
+            try:
+                for window, assignment in actions.windows:
+                    observer.window(window, assignment, self.snapshot)
+                observer.turn(self.snapshot)
+            except OSError as error:
+                self._observers = tuple(each for each in self._observers if each is not observer)
+                name = error.filename or type(observer).__name__
+                logger.error("nothing more is written to %s: %s", name, error.strerror)
 
     def _watch(self, actions: Actions) -> None:
         """Watch what is to be watched; who seeks code needs the debug registers."""

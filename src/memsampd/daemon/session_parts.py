@@ -37,7 +37,10 @@ class State(Protocol):
 
 
 class SessionObserver(Protocol):
-    """Someone who watches a session (a status display)."""
+    """Someone who watches a session (a status display).
+
+    After an OSError of one, which is logged, the session goes on without that one.
+    """
 
     def window(self, window: Window, assignment: Assignment, state: State) -> None:
         """A window has ended, in this phase; the state may be one after further windows."""

@@ -64,19 +64,26 @@ def open_new(path: Path, kind: FileKind, overwrite: bool) -> FileIO:
     except FileExistsError as error:
         raise _existing(path, kind) from error
     except OSError as error:
-        raise kind.error(
-            f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
-        ) from error
+        raise _unwritable(path, kind, error) from error
 
 
 def check_new(path: Path, kind: FileKind, overwrite: bool) -> None:
-    """See beforehand whether :func:`open_new` would refuse a file because it exists.
+    """See beforehand whether :func:`open_new` would refuse a file; all is left as it is.
 
     Raises:
-        MemsampdError: the kind's: it exists and is not to be overwritten.
+        MemsampdError: the kind's: it exists and is not to be overwritten, or cannot be written.
     """
-    if not overwrite and os.path.lexists(path):
+    is_there = os.path.lexists(path)
+    if is_there and not overwrite:
         raise _existing(path, kind)
+    try:
+        if path.is_fifo():  # its reader would see that it is opened, and closed
+            return
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
+        if not is_there:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, kind, error) from error
 
 
 def write_all(file: FileIO, data: bytes, path: Path, kind: FileKind) -> None:
@@ -97,6 +104,12 @@ def write_all(file: FileIO, data: bytes, path: Path, kind: FileKind) -> None:
 
 def _existing(path: Path, kind: FileKind) -> MemsampdError:
     return kind.error(f"{path} exists already", "choose another name, or --force")
+
+
+def _unwritable(path: Path, kind: FileKind, error: OSError) -> MemsampdError:
+    return kind.error(
+        f"cannot write {path}: {error.strerror}", "choose a file in a writable directory"
+    )
 
 
 def _unreadable(path: Path, kind: FileKind, error: OSError) -> MemsampdError:

@@ -65,7 +65,7 @@ def test_every_command_and_option_is_in_the_documentation() -> None:
 def test_the_documentation_names_no_option_that_is_gone() -> None:
     known = {option for _, parser in parsers() for option in parser._option_string_actions}
     # Those of a command of a command, and of other programs.
-    known |= {"--limit", "--to", "--from", "--version"}
+    known |= {"--limit", "--to", "--from", "--version", "--ignore-signal"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", (ROOT / "docs/cli.md").read_text()))
     assert named <= known
 

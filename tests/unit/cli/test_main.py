@@ -98,6 +98,51 @@ def test_a_page_needs_somewhere_to_listen(capsys: pytest.CaptureFixture[str]) ->
     assert "--page and --no-listen exclude each other" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("attach 1 --linger 3 --no-listen", "--linger and --no-listen exclude each other"),
+        ("run --linger 3 --no-listen -- true", "--linger and --no-listen exclude each other"),
+        ("attach 1 -f --no-listen", "--force without a recording"),
+        ("run -f --no-listen -- true", "--force without a recording"),
+        ("top --duration 3", "--duration goes with --once and --pid"),
+        ("top --duration 3 --once --url http://127.0.0.1:1", "--duration goes with --once"),
+        ("top --duration 3 --pid 1", "--duration goes with --once and --pid"),
+        ("top --once --socket x --url http://127.0.0.1:1", "both --url and --socket"),
+        ("top --once --socket x --pid 1", "both --socket and --pid"),
+        ("advise x --duration 3", "--duration goes with --pid"),
+        ("advise x --force", "--force goes with --apply"),
+        ("advise --pid 1 --cache 1M --ways 8 --duration nan", "--duration nan is out of range"),
+        ("machine --seconds 3", "go with --measure"),
+        ("daemon --duration nan", "--duration nan is out of range"),
+        ("daemon --duration -5", "--duration -5.0 is out of range"),
+    ],
+)
+def test_options_that_nothing_would_come_of_are_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert shown.count("\n") == 1
+
+
+def test_no_output_replaces_its_own_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recording_path: Path
+) -> None:
+    linked = tmp_path / "linked.svg"
+    linked.hardlink_to(recording_path)
+    before = recording_path.read_bytes()
+    for words in (
+        ("export", "--format", "csv", recording_path, "-o", recording_path),
+        ("export", "--format", "json", recording_path, "-o", linked),
+        ("report", recording_path, "-o", linked),
+    ):
+        assert main([str(word) for word in words]) == 2
+        assert "would overwrite itself; choose another name" in capsys.readouterr().err
+    assert recording_path.read_bytes() == before
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("memsampd 0.")

@@ -205,6 +205,19 @@ def test_where_no_more_can_be_written_the_recording_says_so(tmp_path: Path) -> N
         assert "what was observed later is not in it" in warning
 
 
+def test_where_observing_broke_off_the_recording_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    writer = RecordingWriter(path, header())
+    writer.write(window_record(0, 0))
+    writer.publish(make_snapshot())
+    with pytest.raises(ZeroDivisionError), writer:
+        raise ZeroDivisionError("oh")
+    recording = read_recording(path)
+    assert recording.summary is None
+    assert len(recording.windows) == 1
+    assert "observing broke off: ZeroDivisionError('oh')" in recording.warnings[0]
+
+
 def test_killed_writer_leaves_what_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "x"
     child = os.fork()

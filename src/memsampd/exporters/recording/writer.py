@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from memsampd.errors import RecordingError
 from memsampd.exporters.frames import FrameWriter, frame
@@ -31,6 +33,9 @@ class RecordingWriter:
     kernel's hands when the call returns, so that a memsampd that is killed loses nothing before.
     The last published snapshot becomes the summary when the recording is closed.
 
+    As a context manager it is closed in the end; where that comes by an exception, the last record
+    says so, and there is no summary.
+
     A record that cannot be written (a full disk) ends the recording, not the session: it is logged,
     the file's last record says so, nothing more is written, and closing fails.
 
@@ -53,6 +58,20 @@ class RecordingWriter:
         except RecordingError:
             self._frames.close()
             raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self.write(StopRecord(reason=f"observing broke off: {error!r}"))
+            self._last = None
+        self.close()
 
     def write(self, record: Record) -> None:
         """Append a record; where that fails the recording stops."""
