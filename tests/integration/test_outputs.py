@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import tracees
-from commands import MEMSAMPD, PATIENCE_SECONDS, memsampd
+from commands import MEMSAMPD, memsampd
+from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import RecordingError
 from memsampd.exporters.recording import Recording, read_recording
