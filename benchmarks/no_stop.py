@@ -41,6 +41,7 @@ from memsampd.exporters.recording import Recording, read_recording
 from programs.workload import find_program
 from targets.agent import observing
 from targets.launching import LaunchError
+from targets.options import rotated
 from targets.servers import SERVERS, Load, Server, Start
 from verdict import add_options, finish
 
@@ -103,10 +104,8 @@ def measure_redis(
     with redis_server().started(Start(is_small=True)) as served:
         calm = served.client.ask(lead_in_seconds).rate * PACED_SHARE
         for number in range(rounds):
-            ways = list(WAYS.items())
-            first = number % len(ways)
             turn = {}
-            for name, options in ways[first:] + ways[:first]:
+            for name, options in rotated(list(WAYS.items()), number):
                 watching = (
                     nullcontext()
                     if options is None

@@ -32,6 +32,7 @@ from memsampd.sampler.perf.switches import shortened
 from memsampd.sampler.perf.watch import SWITCH_SECONDS
 from memsampd.sampler.process.maps import read_maps
 from programs.preparing import compiled
+from targets.options import rotated
 from verdict import add_options, finish
 
 
@@ -78,7 +79,7 @@ def measure(folder: Path, turns: int) -> dict[Way, list[float]]:
     found: dict[Way, list[float]] = defaultdict(list)
     with ping_pong(folder) as (pid, told, tells):
         for turn in range(turns):
-            for way in in_turn(turn):
+            for way in rotated(WAYS, turn):
                 with ExitStack() as stack:
                     if way.period_seconds:
                         source = TaskClockSource(pid, period_seconds=way.period_seconds)
@@ -93,12 +94,6 @@ def measure(folder: Path, turns: int) -> dict[Way, list[float]]:
                     took = float(tells.readline())
                 found[way].append(took * 1e-9)
     return found
-
-
-def in_turn(turn: int) -> Sequence[Way]:
-    """All ways, in the order of a turn."""
-    first = turn % len(WAYS)
-    return WAYS[first:] + WAYS[:first]
 
 
 def more_seconds(found: Mapping[Way, Sequence[float]], way: Way, than: Way) -> float:

@@ -93,9 +93,10 @@ def measure(way: str, rounds: int, installations: dict[str, Path]) -> Lost:
     bursts: dict[str, list[float]] = defaultdict(list)
     with copier(way) as (pid, work):
         work(START_SECONDS)
+        ways = [(ALONE, None), (WATCHED, None), *installations.items()]
         for number in range(rounds):
             paces: dict[str, float] = {}
-            for name, memsampd in in_turn(installations, number):
+            for name, memsampd in options.rotated(ways, number):
                 if name == WATCHED:
                     with closing(_core.Breakpoints(pid, words_of(pid, 1), 1)) as points:
                         points.arm()
@@ -113,13 +114,6 @@ def measure(way: str, rounds: int, installations: dict[str, Path]) -> Lost:
     observed = {name: lost[name] for name in installations}
     watched = statistics.median(lost[WATCHED])
     return Lost(way, watched, medians(observed), medians(charged), medians(bursts))
-
-
-def in_turn(installations: dict[str, Path], number: int) -> list[tuple[str, Path | None]]:
-    """Return what a round does, in its order."""
-    turns = [(ALONE, None), (WATCHED, None), *installations.items()]
-    first = number % len(turns)
-    return turns[first:] + turns[:first]
 
 
 def medians(values: Mapping[str, list[float]]) -> dict[str, float]:

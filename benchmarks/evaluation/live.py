@@ -10,13 +10,13 @@ from evaluation.scraping import (
     SCRAPE_SECONDS,
     Scrape,
     Scraper,
-    free_address,
     read_scrapes,
     write_scrapes,
 )
 from memsampd.exporters.recording import Recording, read_recording
 from reference.programs import find
 from reference.running import run_alone, run_recorded
+from targets.agent import free_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class LiveRuns:
 
     def _make(self, run: LiveRun, program: str, repeat: int) -> None:
         command = self._warmed(program)
-        address = free_address()
+        address = f"127.0.0.1:{free_port()}"
         options = (*self._told(repeat), "--linger", str(2 * SCRAPE_SECONDS))
         with Scraper(address).running() as scraper:
             start_seconds = run_recorded(command, run.recording, self._build, options, address)

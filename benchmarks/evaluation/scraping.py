@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import random
-import socket
 import threading
 import time
 import urllib.request
@@ -75,18 +73,6 @@ def parse_scrape(text: str, seconds: float, policy: str = "lru") -> Scrape:
                 if size_bytes in ERROR_SIZES_BYTES:
                     misses[ERROR_SIZES_BYTES.index(size_bytes)] += sample.value
     return Scrape(seconds, sums[ACCESSES], misses, sums[CPU], unknown_cpu_share)
-
-
-def free_address() -> str:
-    """Return an address of this machine that nobody listens on now.
-
-    Its port is none that who connects is given: else a scraper might connect to itself.
-    """
-    while True:
-        address = "127.0.0.1", random.SystemRandom().randrange(20_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(address)
-            return f"{address[0]}:{address[1]}"
 
 
 class Scraper:

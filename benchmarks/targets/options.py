@@ -6,9 +6,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from targets.comparing import ALONE
 from verdict import add_options
+
+_Way = TypeVar("_Way")
 
 
 def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.ArgumentParser:
@@ -38,9 +41,13 @@ def parser(doc: str | None, names: Sequence[str], quick: str) -> argparse.Argume
 
 def in_turn(installations: dict[str, Path], number: int) -> list[tuple[str, Path | None]]:
     """Return what observes in a round, none first of all; each round begins with another one."""
-    variants: list[tuple[str, Path | None]] = [(ALONE, None), *installations.items()]
-    first = number % len(variants)
-    return variants[first:] + variants[:first]
+    return rotated([(ALONE, None), *installations.items()], number)
+
+
+def rotated(ways: Sequence[_Way], number: int) -> list[_Way]:
+    """Return all of them in the order of a round; each round begins with another one."""
+    first = number % len(ways)
+    return [*ways[first:], *ways[:first]]
 
 
 def installations(args: argparse.Namespace) -> dict[str, Path]:

@@ -11,7 +11,7 @@ import pytest
 
 from no_stop import Served, judge_redis, traced_calls
 from targets.launching import LaunchError
-from watch_cost import Lost, in_turn
+from watch_cost import Lost
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="no strace")
 
@@ -65,8 +65,3 @@ def test_who_takes_no_burst_while_memory_is_copied_misses_a_goal() -> None:
     assert lost.missed() == []
     nothing = Lost("memcpy", 0.3, {"memsampd": 0.06}, {"memsampd": 0.0}, {"memsampd": 0.0})
     assert nothing.missed() == ["memcpy: 6.0 % slower", "memcpy: nothing was observed"]
-
-
-def test_each_round_of_copying_begins_with_another_turn() -> None:
-    turns = [[name for name, _ in in_turn({"memsampd": Path("/x")}, each)] for each in range(3)]
-    assert sorted(names[0] for names in turns) == sorted(turns[0])

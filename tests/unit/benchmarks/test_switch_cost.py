@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from switch_cost import ALONE, SAMPLED, WAYS, in_turn, more_seconds
+from switch_cost import ALONE, SAMPLED, WAYS, more_seconds
+from targets.options import rotated
 
 
 def test_a_slower_turn_takes_nothing_from_the_difference() -> None:
@@ -13,6 +14,6 @@ def test_a_slower_turn_takes_nothing_from_the_difference() -> None:
 
 
 def test_each_turn_begins_with_another_way() -> None:
-    turns = [in_turn(turn) for turn in range(len(WAYS))]
+    turns = [rotated(WAYS, turn) for turn in range(len(WAYS))]
     assert all(set(ways) == set(WAYS) for ways in turns)
     assert [ways[0] for ways in turns] == list(WAYS)
