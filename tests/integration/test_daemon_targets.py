@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from threads import in_a_thread
 from tracees import no_free_descriptors, running, sleeping, wait_until_clean
 
-from memsampd.daemon.config import SessionConfig
+from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Common
-from memsampd.daemon.node.config import NodeConfig, Rule
+from memsampd.daemon.node.config import NodeConfig, Rule, SessionOptions
 from memsampd.daemon.node.discovery import ProcessKey, ProcessReader
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
-from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import Request
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted
@@ -248,6 +249,42 @@ def test_what_is_not_the_askers_any_more_is_not_taken_up(
     node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
     in_a_thread(lambda: node.run(0.0))
     assert node.status().ended_targets == 0
+
+
+def test_where_accesses_come_from_is_kept_though_a_rule_chose_the_process(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    me = peer_of(os.geteuid(), os.getegid())
+    wishes: list[AccessChoice | None] = []
+
+    def observe(ask: Callable[[Node], object], **session: Any) -> None:
+        rule = Rule(name="mine", user=me.uid, session=SessionOptions(**session))
+        reader = ProcessReader(list_pids=lambda: [busy.pid])
+        config = NodeConfig(rules=(rule,))
+        node = Node(config, (), tmp_path / "s", state, Notifier({}), lambda: config, reader)
+        node.targets.take_up()
+        node.targets.scan()
+        wishes.extend(each.wanted.config.accesses for each in node.targets)
+        ask(node)
+        in_a_thread(lambda: node.run(0.0))
+
+    observe(lambda node: node.targets.ask_for(key, me, "watchpoints"), accesses="bursts")
+    assert state.read() == (
+        AskedFor(key.pid, key.start_ticks, me.uid, me.gid, "watchpoints", is_wish=True),
+    )
+    observe(lambda node: None, accesses="bursts")
+    observe(lambda node: None, accesses="bursts", watchpoints=False)  # it cannot be had
+    observe(lambda node: node.targets.let_go(key.pid, me), accesses="bursts")
+    observe(lambda node: None, accesses="bursts")
+    assert wishes == ["bursts", "watchpoints", "watchpoints", "bursts"]
+    assert state.read() == ()
+    # Whose it is not has no say, be it that it has become another's since.
+    state.write(
+        [AskedFor(key.pid, key.start_ticks, OTHER.uid, OTHER.gid, "watchpoints", is_wish=True)]
+    )
+    observe(lambda node: None, accesses="bursts")
+    assert wishes[-1] == "bursts"
 
 
 def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path) -> None:

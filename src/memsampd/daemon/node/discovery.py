@@ -163,7 +163,7 @@ def choose(
     descended = _descended(everyone, own, followed, {rule.name: rule for rule in rules}, kept)
     by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     for facts in everyone:
-        candidates = [own[facts.key]] if facts.key in own else descended.get(facts.key, [])
+        candidates = [own[facts.key]] if facts.key in own else descended.get(facts.key, ())
         rule = next((each for each in candidates if uses_enough(each, facts)), None)
         if rule is not None:
             by_rule[rule.name].append(Found(facts, rule))
@@ -189,7 +189,7 @@ def _descended(
     followed: Mapping[ProcessKey, Sequence[Rule]],
     rules: Mapping[str, Rule],
     kept: Mapping[ProcessKey, str],
-) -> dict[ProcessKey, Sequence[Rule]]:
+) -> dict[ProcessKey, tuple[Rule, ...]]:
     """By process that has no rule of its own, the rules that follow its ancestors, nearest first.
 
     Children, and theirs, are told, no matter what they run now. A process that was one before stays
