@@ -16,6 +16,7 @@ import pytest
 from threads import in_a_thread
 from tracees import no_free_descriptors, running, sleeping, wait_until_clean
 
+from memsampd import _core
 from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule, SessionOptions
@@ -26,11 +27,15 @@ from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import Request
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted
+from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.machines.pmu import HardwareEvent
 from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.perf.source import RECORD_BYTES
+from memsampd.sampler.pmu.choice import PmuTrials
+from memsampd.sampler.pmu.trial import Trial
 from memsampd.sampler.process.identity import read_stat
 
 BUSY = "while True: {i: str(i) for i in range(2000)}"
@@ -111,6 +116,37 @@ def test_mistakes_of_ours_at_an_attach_are_a_reason(
     assert target.status().state == "failed"
     assert target.next_turn_seconds == 28.0
     assert sum(each.exc_info is not None for each in caplog.records) == 1
+
+
+TWO_THREADS = """
+import threading
+threading.Thread(target=input).start()
+print(flush=True)
+input()
+"""
+
+
+def test_a_target_is_observed_though_there_is_no_room_for_samples_of_accesses(
+    tmp_path: Path,
+    around: Surroundings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Page faults in the place of PEBS: two threads need two descriptors, an eighth of 8 is one."""
+    faults = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
+    around = msgspec.structs.replace(around, pmu=PmuTrials(addresses=(Trial(faults, ""),)))
+    monkeypatch.setattr("memsampd.daemon.node.attachment._share_of_files", lambda: 8)
+    store = ProfileStore(tmp_path / "store")
+    with running(sys.executable, "-c", TWO_THREADS) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        common = replace(common_of(around), store=store)
+        target = Target(Wanted(key_of(process.pid), "user", SessionConfig()), common, 0.0)
+        assert target.turn(0.0)
+        assert target.status().state != "failed", target.status().reason
+        assert "no lines of sampled accesses are watched" in caplog.text
+        target.close(ended=False)
+    store.close()
 
 
 def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
