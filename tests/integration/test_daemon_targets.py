@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import no_free_descriptors, running, sleeping, wait_until_clean
+from tracees import no_free_descriptors, result_of, running, sleeping, wait_until_clean
 
 from memsampd import _core
+from memsampd.daemon.accesses import tracing_thread
 from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.config import NodeConfig, Rule, SessionOptions
@@ -27,8 +28,10 @@ from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import Request
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted
+from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.surroundings import Surroundings
+from memsampd.daemon.tracer import CaptureOrder
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.machines.pmu import HardwareEvent
@@ -116,6 +119,20 @@ def test_mistakes_of_ours_at_an_attach_are_a_reason(
     assert target.status().state == "failed"
     assert target.next_turn_seconds == 28.0
     assert sum(each.exc_info is not None for each in caplog.records) == 1
+
+
+def test_what_bursts_take_is_paid_for_by_their_target(busy: subprocess.Popen[str]) -> None:
+    """Be it in threads of the core: the first account has what is nobody's."""
+    process_cpu = ProcessCpu()
+    _, account = process_cpu.open(), process_cpu.open()
+    tracer = tracing_thread(busy.pid, SessionConfig(), account)
+    try:
+        used_seconds = account.used_seconds
+        tracer.order(CaptureOrder({busy.pid: 1}, 0.0, 200_000, 0.005))
+        cost = result_of(tracer).cost
+        assert account.used_seconds - used_seconds >= cost.tracer_cpu_seconds
+    finally:
+        tracer.close()
 
 
 TWO_THREADS = """
