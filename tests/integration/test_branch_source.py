@@ -411,6 +411,36 @@ def test_the_soft_limit_is_raised(programs: list[Program]) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_threads_that_come_later_leave_descriptors_for_others(programs: list[Program]) -> None:
+    """They are looked for, and the soft limit is raised for them as far as it goes."""
+    program = Program("""
+        go()
+        late = [threading.Thread(target=burn_until_told) for _ in range(5)]
+        [t.start() for t in late]
+        go()
+    """)
+    programs.append(program)
+
+    def tell() -> str:
+        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 14, False)
+        used = len(descriptors()) - 1  # to look at them takes one
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 10, used + 128 + 3))
+        with closing(PerThreadRings(options, "")) as rings:
+            program.go()
+            program.wait_ready()
+            rings.wait(0.0)
+            rings.peek()
+            assert 1 < len(rings.opened_threads()) <= 3  # others are to have 128
+            assert sum("descriptors" in note for note in rings.notes) == 1
+            kept = [os.dup(0) for _ in range(100)]
+            for each in kept:
+                os.close(each)
+        return "so it is"
+
+    assert _told_by_a_child(tell) == "so it is"
+    program.go()
+
+
 def test_a_target_takes_no_more_descriptors_than_its_share() -> None:
     with busy_child() as child:
         with closing(TaskClockSource(child.pid, cpus=[0, 0], most_files=1)) as source:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -558,6 +559,29 @@ def test_systemd_is_told(tmp_path: Path) -> None:
             assert running_daemon.stop() == 0
             while not told[-1].startswith(b"STOPPING=1"):
                 told.append(manager.recv(4096))
+
+
+def test_the_watchdog_is_told_though_no_descriptor_is_left(tmp_path: Path) -> None:
+    address = tmp_path / "notify.sock"
+    few = ("sh", "-c", 'ulimit -Sn 256 && exec "$@"', "sh")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(address))
+        manager.settimeout(PATIENCE_SECONDS)
+        environ = {"NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "4000000"}
+        with daemon(tmp_path / "d", before=few, environ=environ) as running_daemon:
+            pid = running_daemon.process.pid
+            limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+            assert limits[0] == limits[1]  # as far as it goes
+            few_files, told = 4096, 0
+            while told < 4:  # one may have been on its way, another one waits
+                open_now = {int(each) for each in os.listdir(f"/proc/{pid}/fd")}
+                if free := set(range(few_files)) - open_now:
+                    few_files, told = min(free), 0
+                    resource.prlimit(pid, resource.RLIMIT_NOFILE, (few_files, limits[1]))
+                told += manager.recv(4096).startswith(b"WATCHDOG=1\nSTATUS=0 targets")
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+            assert running_daemon.ask("status")["status"]["open_descriptors"] >= few_files
+            assert "telling the node's state" not in running_daemon.log
 
 
 def test_garbage_and_slow_clients_hurt_nobody(tmp_path: Path) -> None:

@@ -5,31 +5,47 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from threads import in_a_thread
-from tracees import BUSY, no_free_descriptors, running, sleeping, wait_until_clean
+from tracees import (
+    BUSY,
+    no_free_descriptors,
+    result_of,
+    running,
+    sleeping,
+    wait_until_clean,
+)
 
-from memsampd.daemon.config import SessionConfig
+from memsampd import _core
+from memsampd.daemon.accesses import tracing_thread
+from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Common
-from memsampd.daemon.node.config import NodeConfig, Rule
+from memsampd.daemon.node.config import NodeConfig, Rule, SessionOptions
 from memsampd.daemon.node.discovery import ProcessKey, ProcessReader
 from memsampd.daemon.node.node import Node
 from memsampd.daemon.node.notify import Notifier
-from memsampd.daemon.node.peers import Peer
+from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import Request
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted
+from memsampd.daemon.own_cpu import ProcessCpu
+from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.surroundings import Surroundings
+from memsampd.daemon.tracer import CaptureOrder
 from memsampd.errors import MemsampdError
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.machines.pmu import HardwareEvent
 from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.perf.source import RECORD_BYTES
+from memsampd.sampler.pmu.choice import PmuTrials
+from memsampd.sampler.pmu.trial import Trial
 from memsampd.sampler.process.identity import read_stat
 
 OTHER = Peer(4242, 4242, is_privileged=False)
@@ -109,6 +125,51 @@ def test_mistakes_of_ours_at_an_attach_are_a_reason(
     assert target.status().state == "failed"
     assert target.next_turn_seconds == 28.0
     assert sum(each.exc_info is not None for each in caplog.records) == 1
+
+
+def test_what_bursts_take_is_paid_for_by_their_target(busy: subprocess.Popen[str]) -> None:
+    """Be it in threads of the core: the first account has what is nobody's."""
+    process_cpu = ProcessCpu()
+    _, account = process_cpu.open(), process_cpu.open()
+    tracer = tracing_thread(busy.pid, SessionConfig(), account)
+    try:
+        used_seconds = account.used_seconds
+        tracer.order(CaptureOrder({busy.pid: 1}, 0.0, 200_000, 0.005))
+        cost = result_of(tracer).cost
+        assert account.used_seconds - used_seconds >= cost.tracer_cpu_seconds
+    finally:
+        tracer.close()
+
+
+TWO_THREADS = """
+import threading
+threading.Thread(target=input).start()
+print(flush=True)
+input()
+"""
+
+
+def test_a_target_is_observed_though_there_is_no_room_for_samples_of_accesses(
+    tmp_path: Path,
+    around: Surroundings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Page faults in the place of PEBS: two threads need two descriptors, an eighth of 8 is one."""
+    faults = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
+    around = msgspec.structs.replace(around, pmu=PmuTrials(addresses=(Trial(faults, ""),)))
+    monkeypatch.setattr("memsampd.daemon.node.attachment._share_of_files", lambda: 8)
+    store = ProfileStore(tmp_path / "store")
+    with running(sys.executable, "-c", TWO_THREADS) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        common = replace(common_of(around), store=store)
+        target = Target(Wanted(key_of(process.pid), "user", SessionConfig()), common, 0.0)
+        assert target.turn(0.0)
+        assert target.status().state != "failed", target.status().reason
+        assert "no lines of sampled accesses are watched" in caplog.text
+        target.close(ended=False)
+    store.close()
 
 
 def test_exporters_are_told_of_a_failure_and_one_of_theirs_stops_nobody(
@@ -247,6 +308,42 @@ def test_what_is_not_the_askers_any_more_is_not_taken_up(
     node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig)
     in_a_thread(lambda: node.run(0.0))
     assert node.status().ended_targets == 0
+
+
+def test_where_accesses_come_from_is_kept_though_a_rule_chose_the_process(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    me = peer_of(os.geteuid(), os.getegid())
+    wishes: list[AccessChoice | None] = []
+
+    def observe(ask: Callable[[Node], object], **session: Any) -> None:
+        rule = Rule(name="mine", user=me.uid, session=SessionOptions(**session))
+        reader = ProcessReader(list_pids=lambda: [busy.pid])
+        config = NodeConfig(rules=(rule,))
+        node = Node(config, (), tmp_path / "s", state, Notifier({}), lambda: config, reader)
+        node.targets.take_up()
+        node.targets.scan()
+        wishes.extend(each.wanted.config.accesses for each in node.targets)
+        ask(node)
+        in_a_thread(lambda: node.run(0.0))
+
+    observe(lambda node: node.targets.ask_for(key, me, "watchpoints"), accesses="bursts")
+    assert state.read() == (
+        AskedFor(key.pid, key.start_ticks, me.uid, me.gid, "watchpoints", is_wish=True),
+    )
+    observe(lambda node: None, accesses="bursts")
+    observe(lambda node: None, accesses="bursts", watchpoints=False)  # it cannot be had
+    observe(lambda node: node.targets.let_go(key.pid, me), accesses="bursts")
+    observe(lambda node: None, accesses="bursts")
+    assert wishes == ["bursts", "watchpoints", "watchpoints", "bursts"]
+    assert state.read() == ()
+    # Whose it is not has no say, be it that it has become another's since.
+    state.write(
+        [AskedFor(key.pid, key.start_ticks, OTHER.uid, OTHER.gid, "watchpoints", is_wish=True)]
+    )
+    observe(lambda node: None, accesses="bursts")
+    assert wishes[-1] == "bursts"
 
 
 def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path) -> None:

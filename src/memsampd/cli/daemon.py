@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import resource
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ class DaemonCommand:
 
         config = configuration(args.config)
         log_to_stderr()
+        _allow_all_files()
         listen = config.listen if args.listen is None else args.listen
         state_dir = args.state_dir or Path(config.state_dir or default_state_dir())
         socket_path = args.socket or Path(config.socket or default_socket())
@@ -106,6 +108,17 @@ def configuration(path: Path | None) -> NodeConfig:
     if path is None and not CONFIG_PATH.exists():
         return NodeConfig()
     return read_config(path or CONFIG_PATH)
+
+
+def _allow_all_files() -> None:
+    """Raise the soft limit of open files as far as it goes: threads of targets come at any time.
+
+    Programs would inherit that. The only one that is started, which serves HTTP, has a limit of its
+    own (``web/confine.py``).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # above what the kernel allows by now (fs.nr_open)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _exporters(listen: str, stack: ExitStack) -> list[Exporter]:

@@ -161,17 +161,23 @@ def tracing_thread(
     Args:
         pid: the process.
         config: how to observe.
-        account: pays for the thread.
+        account: pays for the thread, and for those that the core has for bursts.
         trial: may have a replica of the process.
     """
     rng = random.Random(config.seed)
     if config.stops_nothing:
         tracer = TracerThread(pid, lambda: _walks(pid, config, rng), rng, config.line_bytes)
     else:
-        made = trial and trial.take(pid)
-        tracer = TracerThread(pid, lambda: made or ReplicaSource(pid), rng, config.line_bytes)
+        made = None if trial is None else trial.take(pid)
+        tracer = TracerThread(pid, lambda: _bursts(pid, account, made), rng, config.line_bytes)
     account.add_thread(tracer.thread)
     return tracer
+
+
+def _bursts(pid: int, account: CpuAccount, made: ReplicaSource | None) -> ReplicaSource:
+    source = made or ReplicaSource(pid)
+    source.charge = account.charge_burst
+    return source
 
 
 def _walks(pid: int, config: SessionConfig, rng: random.Random) -> WalkSource:

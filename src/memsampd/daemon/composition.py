@@ -22,6 +22,7 @@ from memsampd.daemon.sampling import SamplingPlan
 from memsampd.daemon.session import Session
 from memsampd.daemon.session_parts import BurstTaker, SessionParts
 from memsampd.daemon.surroundings import Surroundings
+from memsampd.errors import CapabilityError
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.phases.branchmap import BranchMaps
 from memsampd.sampler.perf.costs import SwitchCost
@@ -231,18 +232,22 @@ def _sampled_lines(
     stack: ExitStack,
     most_files: int | None,
 ) -> SampledLines | None:
-    """Lines of accesses that the PMU samples; None if it cannot."""
+    """Lines of accesses that the PMU samples; None if it cannot, or there is no room for them."""
     if not (config.watches and trials.address_events):
         return None
     from memsampd.sampler.pmu.addresses import AccessSampler
 
-    sampler = AccessSampler(
-        pid,
-        trials.address_events,
-        SAMPLED_PERIOD,
-        most_files=_files_of_watches(most_files),
-        seed=config.seed,
-    )
+    try:
+        sampler = AccessSampler(
+            pid,
+            trials.address_events,
+            SAMPLED_PERIOD,
+            most_files=_files_of_watches(most_files),
+            seed=config.seed,
+        )
+    except CapabilityError as error:  # bursts tell lines, too
+        logger.warning("process %d: no lines of sampled accesses are watched: %s", pid, error)
+        return None
     lines = SampledLines(sampler, config.line_bytes, random.Random(config.seed + 3))
     stack.callback(lines.close)
     return lines

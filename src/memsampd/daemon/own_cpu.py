@@ -11,9 +11,10 @@ from contextlib import contextmanager
 class ProcessCpu:
     """Keeps an account for each target.
 
-    An account pays for its threads, and for what other threads are told to do for it. The first
-    one pays for all that is nobody else's, too: the start of the process, the threads that serve
-    results, short-lived threads of the core. So the accounts' sum is the process's CPU time.
+    An account pays for its threads, for what other threads are told to do for it, and for threads
+    of the core that take its bursts. The first one pays for all that is nobody else's, too: the
+    start of the process, the threads that serve results. So the accounts' sum is the process's CPU
+    time.
 
     Args:
         process_seconds: CPU time of the process so far, injected for tests.
@@ -62,6 +63,7 @@ class CpuAccount:
         # By thread: its CPU time before it was this target's, and when it was last looked at.
         self._threads: dict[threading.Thread, tuple[float, float]] = {}
         self._charged_seconds = 0.0  # by others, and by threads that have ended
+        self._burst_seconds = 0.0  # of the core's threads; the thread that has bursts taken adds it
 
     def add_thread(self, thread: threading.Thread) -> None:
         """Count what a live thread uses from now on."""
@@ -77,6 +79,10 @@ class CpuAccount:
         finally:
             self._charged_seconds += time.thread_time() - before
 
+    def charge_burst(self, seconds: float) -> None:
+        """Count what a thread of the core's took for a burst; by one thread at a time."""
+        self._burst_seconds += seconds
+
     def direct_seconds(self) -> float:
         """CPU time of these threads, those that have ended as they were seen last."""
         for thread, (before, last) in tuple(self._threads.items()):
@@ -86,7 +92,8 @@ class CpuAccount:
             else:
                 del self._threads[thread]
                 self._charged_seconds += last - before
-        return self._charged_seconds + sum(last - before for before, last in self._threads.values())
+        alive_seconds = sum(last - before for before, last in self._threads.values())
+        return self._charged_seconds + self._burst_seconds + alive_seconds
 
     @property
     def used_seconds(self) -> float:

@@ -16,7 +16,7 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.planner import Planner
 from memsampd.daemon.program import Program
 from memsampd.daemon.records import burst_record, timed, window_record
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Counts, Turn
 from memsampd.daemon.waiting import WaitingBurst, WaitingBursts
 from memsampd.daemon.watches import Watches
@@ -346,7 +346,7 @@ class Pipeline:
         cost, counted, error = result.cost, result.counted, result.error
         self.parts.ledger.add_burst(cost, is_taken=counted is not None)
         if counted is not None or cost.target_seconds > 0:
-            parts = (counted, *counted.rest) if counted is not None else ()
+            parts = counted.parts if counted is not None else ()
             accesses = sum(part.burst.accesses for part in parts)
             self.parts.schedule.spend(accesses, cost.target_seconds)
         assert order is not None, "a result without an order"
@@ -357,7 +357,7 @@ class Pipeline:
             self.counts.add_error("exec", "another program took its place meanwhile")
         elif counted is not None:
             self.parts.planner.taken(order, counted.burst)
-            self._waiting.add((counted, *counted.rest))
+            self._waiting.add(counted.parts)
 
     def _refused(self, order: CaptureOrder, error: CaptureError) -> None:
         if error.reason != "none-ran":
@@ -375,14 +375,11 @@ class Pipeline:
     def _take_burst(self, waiting: WaitingBurst, window: int, phase: int) -> None:
         parts, program, counted = self.parts, self.program, waiting.counted
         burst, histogram, learners = counted.burst, counted.histogram, program.learners
-        # That its code makes no access is worth as much as the accesses of other code.
-        seen = burst.instructions if burst.is_memoryless else histogram.accesses
-        parts.schedule.record(phase, seen, burst.cost.own_cpu_seconds)
+        if burst.part == 0:
+            self._count_burst(counted, phase)
         if program.is_first and burst.tells:
             program.goes_on_to_other_code(self._now_seconds)
         program.bursts += burst.tells
-        self._has_counted = True
-        self.counts.add_burst(burst)
         spacing = learners.spacing.about(burst.time_seconds)
         learners.paces.add_spacing(phase, spacing)
         record = burst_record(
@@ -406,7 +403,19 @@ class Pipeline:
         scatter, bands = parts.estimator.scatter()
         parts.schedule.weigh(scatter, bands)
         self._watches.tell_bands(bands)
-        parts.planner.has_counted(phase)
+
+    def _count_burst(self, counted: CountedBurst, phase: int) -> None:
+        """Count a burst once, with all of its parts, which are of one moment."""
+        self._has_counted = True
+        self.counts.add_burst(counted)
+        # That its code makes no access is worth as much as the accesses of other code.
+        seen = sum(
+            part.burst.instructions if part.burst.is_memoryless else part.histogram.accesses
+            for part in counted.parts
+        )
+        self.parts.schedule.record(phase, seen, counted.burst.cost.own_cpu_seconds)
+        if any(part.histogram.accesses for part in counted.parts):
+            self.parts.planner.has_counted(phase)
 
     def _drop_stored(self, phase: int, window: int) -> None:
         """The program does otherwise now than what was stored of a phase."""

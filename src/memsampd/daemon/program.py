@@ -96,6 +96,7 @@ class Program:
         """Two of its phases turned out to be one."""
         self.learners.predictor.merge(gone, into)
         self.learners.drift.merge(gone, into)
+        self.learners.paces.merge(gone, into)
         self.closed.merge(gone, into)
         self.phases.discard(gone)
         if self.phase == gone:

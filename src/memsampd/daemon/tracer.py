@@ -94,6 +94,11 @@ class CountedBurst(msgspec.Struct, frozen=True):
     close_samples: BranchSamples | None = None
     rest: tuple[CountedBurst, ...] = ()
 
+    @property
+    def parts(self) -> tuple[CountedBurst, ...]:
+        """All of its parts, in order; of one that is a later part, that one."""
+        return (self, *self.rest)
+
 
 class CaptureResult(msgspec.Struct, frozen=True):
     """What came of an order.
@@ -308,7 +313,7 @@ class TracerThread:
         counted = replace(_counted(burst, self._counter), close_samples=close)
         counted = self._with_open_lines(counted, source, order)
         counted = self._with_rest(counted, source)
-        moments = (len(each.burst.stretch) for each in (counted, *counted.rest))
+        moments = (len(each.burst.stretch) for each in counted.parts)
         has_moments = max(moments) >= MOMENTS_LEAST
         self._without_moments = 0 if has_moments else self._without_moments + 1
         return counted

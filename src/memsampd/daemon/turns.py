@@ -6,17 +6,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from memsampd.daemon.sampled_lines import SampledLine
 from memsampd.daemon.sampling import Sampling
-from memsampd.daemon.tracer import CaptureOrder, CaptureResult
+from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.errors import MemsampdError
 from memsampd.estimate.events import EstimatorEvent
 from memsampd.exporters.snapshot import AddressTally, BurstTally
 from memsampd.phases.records import Assignment, Window
 from memsampd.sampler.perf.watch import Watched, WatchOrder
 from memsampd.sampler.process.mapped import MemoryUse
-from memsampd.sampler.records import BranchSamples, Burst
+from memsampd.sampler.records import BranchSamples
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -120,11 +121,12 @@ class Counts(msgspec.Struct):
         self.lost += samples.lost + samples.left_out
         self.throttled += samples.throttled
 
-    def add_burst(self, burst: Burst) -> None:
-        """Count a burst; parts of one that was told in several count once."""
-        if burst.part == 0:
-            self.ends[burst.end.value] += 1
-            self.tally = self.tally.with_burst(burst)
+    def add_burst(self, counted: CountedBurst) -> None:
+        """Count a burst once, with all of its parts: it ended as the last of them did."""
+        parts = [each.burst for each in counted.parts]
+        self.ends[parts[-1].end.value] += 1
+        accesses = sum(part.accesses for part in parts)
+        self.tally = self.tally.with_burst(replace(parts[0], accesses=accesses))
 
     def add_error(self, reason: str, words: str) -> None:
         """Count what was refused or failed."""

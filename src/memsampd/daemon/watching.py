@@ -214,9 +214,12 @@ class WatchPlan:
             other = self._queues.pop((gone, is_sampled), None)
             if other is not None:
                 queue = self._queue(into, is_sampled=is_sampled)
-                queue.waiting.extend(other.waiting)
+                queue.waiting.extend(replace(line, phase=into) for line in other.waiting)
                 queue.taken += other.taken
                 queue.hits.extend(other.hits)
+        for number, line in self._watched.items():
+            if line.phase == gone:
+                self._watched[number] = replace(line, phase=into)
 
     def orders(
         self, phase: int | None, free: int, present_rate: Callable[[], float | None]

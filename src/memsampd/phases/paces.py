@@ -70,6 +70,14 @@ class Paces:
             if abs(level - before.get(key, math.inf)) < _STEADY
         ]
 
+    def merge(self, gone: int, into: int) -> None:
+        """A phase turned out to be another one: its data lay where that one's do."""
+        old, new = ("spacing", gone), ("spacing", into)
+        for level in self._known.pop(old, ()):
+            self._note(new, level, 1)
+        self._latest = {new if key == old else key: each for key, each in self._latest.items()}
+        self._steady = [(new if key == old else key, each) for key, each in self._steady]
+
     def seek(self) -> bool:
         """Whether a burst is to be tried for: code goes as in no burst of it."""
         lacking = [each for each in self._steady if self._near(*each) < _TRIES]

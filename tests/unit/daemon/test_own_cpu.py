@@ -41,6 +41,19 @@ def test_the_first_account_pays_for_all_that_is_nobody_elses() -> None:
     assert first.used_seconds == pytest.approx(0.4 + 0.1 + 2.0 + 1.0)
 
 
+def test_threads_of_the_core_are_their_targets_and_nobody_elses() -> None:
+    clocks = Clocks()
+    process = clocks.process()
+    first, second = process.open(), process.open()
+    clocks.process_seconds += 3.0
+    first.charge_burst(1.0)
+    second.charge_burst(2.0)
+    assert second.used_seconds == pytest.approx(2.0)
+    assert first.used_seconds == pytest.approx(0.4 + 1.0)
+    second.close()
+    assert first.used_seconds == pytest.approx(0.4 + 1.0)
+
+
 def test_a_thread_that_ended_counts_as_it_was_seen_last() -> None:
     clocks = Clocks()
     process = clocks.process()

@@ -69,6 +69,7 @@ class World:
         answer: what comes of an order, in the turn after it.
         windows: how long it runs.
         lines: lines that a burst goes through, again and again.
+        rest: later parts that it has.
         code: address that samples find.
         pid: the process that they find: it, or a child.
         rare: one that every tenth of them finds, and bursts do not; None: there is none.
@@ -83,6 +84,7 @@ class World:
     own_cpu_share: float = 100.0
     schedule_name: str = "all"
     lines: int = 100
+    rest: tuple[Burst, ...] = ()
     code: int = 7
     pid: int = PID
     rare: int | None = None
@@ -220,13 +222,18 @@ class World:
         answer = self.answer(order)
         if isinstance(answer, CaptureError):
             return CaptureResult(None, answer)
+        left = tuple(OpenLine((64 * line,), 8, 2000) for line in range(order.open_lines))
+        counted = replace(
+            self.counted(answer), open_lines=left, rest=tuple(map(self.counted, self.rest))
+        )
+        return CaptureResult(counted)
+
+    def counted(self, answer: Burst) -> CountedBurst:
         lines = np.arange(answer.accesses, dtype=np.uint64) % np.uint64(self.lines)
         burst = replace(answer, time_seconds=self.now_seconds + 0.02)
         code = np.array([self.code], np.uint64)
-        histogram = ReuseHistogram.from_lines(lines)
-        left = tuple(OpenLine((64 * line,), 8, 2000) for line in range(order.open_lines))
-        counted = CountedBurst(burst, histogram, code_ip=code, open_lines=left)
-        return CaptureResult(replace(counted, code_ips=code) if self.tells_code else counted)
+        counted = CountedBurst(burst, ReuseHistogram.from_lines(lines), code_ip=code)
+        return replace(counted, code_ips=code) if self.tells_code else counted
 
     def run(self) -> None:
         for _ in range(self.windows):
@@ -285,6 +292,29 @@ def test_what_bursts_go_over_is_counted() -> None:
     record = world.bursts()[-1]
     assert (record.calls, record.pages_missed, record.is_plausible) == (3, 10, True)
     assert world.ratio(1024) > world.ratio(1 << 21)
+
+
+def test_a_burst_in_parts_is_one_burst() -> None:
+    """It ended as its last part did, and saw what all of them saw."""
+    cost = BurstCost(stop_seconds=1e-4, stops=1, tracer_cpu_seconds=0.01)
+    first = replace(BURST, accesses=60_000, cost=cost, end=BurstEnd.FULL)
+    rest = tuple(
+        replace(BURST, accesses=50_000, cost=BurstCost(), end=end, part=part)
+        for part, end in ((1, BurstEnd.FULL), (2, BurstEnd.SYSCALL))
+    )
+    world = World(lambda order: first, rest=rest, schedule_name="phase-guided", windows=100)
+    world.run()
+    n = sum(record.part == 0 for record in world.bursts())
+    assert n > 2
+    assert len(world.bursts()) == 3 * n
+    counts = world.pipeline.counts
+    assert counts.ends == {"syscall": n}
+    assert counts.tally == BurstTally(bursts=n, accesses=160_000 * n)
+    schedule = world.pipeline.parts.schedule
+    assert isinstance(schedule, PhaseGuided)
+    (phase,) = schedule._phases.values()
+    assert phase.seen.bursts == n
+    assert phase.seen.cpu_seconds == pytest.approx(0.01 * n)
 
 
 def test_a_burst_comes_after_the_window_of_its_moment() -> None:

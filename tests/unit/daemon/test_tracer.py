@@ -151,7 +151,7 @@ def test_parts_are_counted_each_by_itself_at_the_cost_of_the_first() -> None:
         other = result_of(tracer).counted
     assert other is not None
     assert not other.rest
-    parts = (counted, *counted.rest)
+    parts = counted.parts
     assert [int(part.histogram.reuses.sum()) for part in parts] == [2, 1, 1]
     assert [part.burst.cost.stops for part in parts] == [COST.stops, 0, 0]
     assert [len(part.code_ips) > 0 for part in parts] == [True] * 3

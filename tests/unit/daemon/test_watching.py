@@ -170,10 +170,17 @@ def test_another_program_has_other_lines() -> None:
 
 def test_merged_phases_share_their_lines() -> None:
     chosen = plan()
-    chosen.offer(lines(3), 7, 3, 1)
+    chosen.offer(lines(5), 7, 3, 1)
+    before, again = chosen.orders(1, 2, lambda: RATE)
     chosen.merge(1, 2)
-    assert len(chosen.orders(2, 4, lambda: RATE)) == 3
+    orders = chosen.orders(2, 4, lambda: RATE)
+    assert len(orders) == 3
+    assert chosen.record(watched(again, "hits"), since) is None
+    assert len(chosen.orders(2, 4, lambda: RATE)) == 1  # it is watched again for longer
+    records = [chosen.record(watched(each), since) for each in (before, *orders)]
+    assert {each.phase for each in records if each is not None} == {2}
     assert chosen.orders(1, 4, lambda: RATE) == ()
+    assert chosen.wants_lines(1)
 
 
 def test_a_settled_phase_is_watched_rarely() -> None:

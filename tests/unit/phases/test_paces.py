@@ -62,6 +62,21 @@ def spaced(paces: Paces, *octaves: float, phase: int = 1, error: float = 0.2) ->
     return found
 
 
+def test_merged_phases_share_what_is_known_of_their_data() -> None:
+    paces = Paces()
+    paces.add_spacing(1, Spacing(4.0, 0.2))
+    paces.add_spacing(2, Spacing(4.2, 0.2))
+    paces.add_spacing(2, Spacing(9.0, 0.2))
+    paces.merge(2, 1)
+    assert spaced(paces, 4.0, 4.1, 9.0, 9.1) == 4 * [False]
+    assert len(paces._known[("spacing", 1)]) == 4  # two at each level
+    assert ("spacing", 2) not in paces._known
+    # A window before the merge is as steady with the next one as one after it.
+    assert spaced(paces, 14.0, phase=3) == [False]
+    paces.merge(3, 1)
+    assert spaced(paces, 14.1) == [True]
+
+
 def test_data_that_lie_as_in_no_burst_of_their_phase_are_sought() -> None:
     paces = Paces()
     paces.add_spacing(1, Spacing(4.0, 0.2))

@@ -19,6 +19,8 @@ from memsampd.phases.schedule import SCHEDULES
 from memsampd.sampler.pmu.choice import BranchChoice, ClockChoice
 
 CONFIG_PATH = Path("/etc/memsampd/config.toml")
+USER_RULE = "user"
+"""In place of a rule's name: somebody asked for the target."""
 _MACHINE_SOCKET = Path("/run/memsampd/control.sock")
 
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -279,6 +281,9 @@ def _contradictions(config: NodeConfig) -> list[tuple[str, str]]:
         key = f"$.rules[{index}]"
         if rule.name in seen:
             found.append((f"{key}.name", f"two rules are called {rule.name!r}"))
+        if rule.name == USER_RULE:
+            cause = f"{USER_RULE!r} is what targets are listed under that somebody asked for"
+            found.append((f"{key}.name", cause))
         seen.add(rule.name)
         if not rule.least_cpu and all(getattr(rule, each) is None for each in _CONDITIONS):
             found.append((key, f"rule {rule.name!r} has no condition: it would match all"))

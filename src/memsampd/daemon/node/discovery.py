@@ -132,7 +132,8 @@ def choose(
 ) -> Choice:
     """Choose targets.
 
-    The first rule that matches a process, and asks for no more CPU time than it uses, has it. Where
+    The first rule that matches a process, and asks for no more CPU time than it uses, has it; where
+    none does, the first such rule that follows an ancestor of it, the nearest one's first. Where
     a rule has no room for all, those that are targets already stay, then those that use most CPU
     time come. A target stays though it uses less CPU time than its rule asks of a new one: it comes
     and goes with its program, not with its load.
@@ -148,25 +149,28 @@ def choose(
     def uses_enough(rule: Rule, facts: ProcessFacts) -> bool:
         return kept.get(facts.key) == rule.name or facts.cpu_share >= rule.least_cpu
 
-    by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     everyone = list(processes)
+    own: dict[ProcessKey, Rule] = {}
+    followed: dict[ProcessKey, list[Rule]] = {}  # those that its children may be targets of
     for facts in everyone:
         matching = [each for each in rules if matches(each, facts)]
+        rule = next((each for each in matching if uses_enough(each, facts)), None)
+        if rule is not None:
+            own[facts.key] = rule
+            matching = [rule]
         # Who uses too little for all of them may have children that use enough.
-        enough = (each for each in matching if uses_enough(each, facts))
-        if matching:
-            rule = next(enough, matching[0])
+        followed[facts.key] = [each for each in matching if each.follow_children]
+    descended = _descended(everyone, own, followed, {rule.name: rule for rule in rules}, kept)
+    by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
+    for facts in everyone:
+        candidates = [own[facts.key]] if facts.key in own else descended.get(facts.key, ())
+        rule = next((each for each in candidates if uses_enough(each, facts)), None)
+        if rule is not None:
             by_rule[rule.name].append(Found(facts, rule))
-    for found in _descendants(by_rule, everyone, {rule.name: rule for rule in rules}, kept):
-        by_rule[found.rule.name].append(found)
     chosen: dict[ProcessKey, Found] = {}
     left_out = 0
     for rule in rules:
-        wanted = [
-            found
-            for found in by_rule[rule.name]
-            if uses_enough(rule, found.facts) and found.facts.key not in apart
-        ]
+        wanted = [found for found in by_rule[rule.name] if found.facts.key not in apart]
         wanted.sort(key=lambda found: _rank(found, kept))
         room = min(rule.largest_number, most - len(chosen))
         chosen.update((found.facts.key, found) for found in wanted[:room])
@@ -179,40 +183,46 @@ def _rank(found: Found, kept: Mapping[ProcessKey, str]) -> tuple[bool, float, Pr
     return kept.get(key) != found.rule.name, -found.facts.cpu_share, key
 
 
-def _descendants(
-    by_rule: Mapping[str, Sequence[Found]],
+def _descended(
     everyone: Sequence[ProcessFacts],
+    own: Collection[ProcessKey],
+    followed: Mapping[ProcessKey, Sequence[Rule]],
     rules: Mapping[str, Rule],
     kept: Mapping[ProcessKey, str],
-) -> list[Found]:
-    """Children, and theirs, of what rules that follow them match; no matter what they run now.
+) -> dict[ProcessKey, tuple[Rule, ...]]:
+    """By process that has no rule of its own, the rules that follow its ancestors, nearest first.
 
-    A process that was one before stays one when its parent has ended.
+    Children, and theirs, are told, no matter what they run now. A process that was one before stays
+    one when its parent has ended.
+
+    Args:
+        everyone: all processes.
+        own: those that have a rule of their own.
+        followed: by process, the rules that it matches and that follow its children.
+        rules: by name.
+        kept: processes that are targets by a rule now, with the rule's name.
     """
-    own = {found.facts.key: rule for rule, founds in by_rule.items() for found in founds}
-    rule_of = {
-        found.facts.key.pid: found.rule
-        for founds in by_rule.values()
-        for found in founds
-        if found.rule.follow_children
-    }
-    for facts in everyone:
-        kept_by = rules.get(kept.get(facts.key, ""))
-        if kept_by is not None and kept_by.follow_children and facts.key not in own:
-            rule_of.setdefault(facts.key.pid, kept_by)
-    changed = True
-    while changed:
-        changed = False
+    descended: dict[ProcessKey, tuple[Rule, ...]] = {}
+    handed_on = {key.pid: tuple(found) for key, found in followed.items()}
+    is_changed = True
+    while is_changed:
+        is_changed = False
         for facts in everyone:
-            parent = rule_of.get(facts.parent_pid)
-            if parent is not None and facts.key.pid not in rule_of and facts.key not in own:
-                rule_of[facts.key.pid] = parent
-                changed = True
-    return [
-        Found(facts, rule_of[facts.key.pid])
-        for facts in everyone
-        if facts.key.pid in rule_of and facts.key not in own
-    ]
+            if facts.key in own:
+                continue
+            found = handed_on.get(facts.parent_pid, ())
+            kept_by = rules.get(kept.get(facts.key, ""))
+            if kept_by is not None and kept_by.follow_children:
+                found = _once_each((kept_by, *found))
+            if found != descended.get(facts.key, ()):
+                descended[facts.key] = found
+                handed_on[facts.key.pid] = _once_each((*followed[facts.key], *found))
+                is_changed = True
+    return descended
+
+
+def _once_each(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple({rule.name: rule for rule in rules}.values())
 
 
 @dataclass(frozen=True, slots=True)

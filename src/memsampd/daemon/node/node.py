@@ -85,6 +85,7 @@ class Node:
         self._store = store
         self._control = ControlServer(socket_path, self.answer)  # another daemon may serve it
         self._process = psutil.Process()
+        self._last_figures = 0, 0, 0
         self._starter = ThreadPoolExecutor(1, "starter")
         self._budget = NodeBudget(
             config.budget.own_cpu, config.budget.holds, now_seconds, time.process_time()
@@ -226,12 +227,12 @@ class Node:
 
     def _publish_node(self) -> None:
         status = self.status()
+        counts = ", ".join(f"{count} {state}" for state, count in status.by_state().items())
+        self._notifier.alive(f"{len(status.targets)} targets: {counts}")
         for exporter in self._exporters:
             if isinstance(exporter, NodeExporter):
                 with logged_only("publishing the node's state"):
                     exporter.publish_node(status)
-        counts = ", ".join(f"{count} {state}" for state, count in status.by_state().items())
-        self._notifier.alive(f"{len(status.targets)} targets: {counts}")
 
     def _close(self) -> None:
         """Let all targets go, and end everything; what was asked for is taken up next time."""
@@ -258,28 +259,39 @@ class Node:
     def status(self) -> NodeStatus:
         """How the node fares."""
         budget, costs = self._budget, self._costs()
-        with self._process.oneshot():
-            return NodeStatus(
-                version=__version__,
-                pid=self._process.pid,
-                started_unix_seconds=self._started_unix_seconds,
-                time_seconds=time.monotonic(),
-                targets=tuple(each.status() for each in self.targets),
-                left_out=self.targets.left_out,
-                own_cpu_seconds=costs.own_cpu_seconds,
-                own_cpu_share=budget.own_cpu.recent_share,
-                own_cpu_budget_share=budget.own_cpu.share,
-                stop_seconds=costs.stop_seconds,
-                stop_share=budget.holds.recent_share,
-                stop_budget_share=budget.holds.share,
-                rss_bytes=self._process.memory_info().rss,
-                open_descriptors=self._process.num_fds(),
-                threads=self._process.num_threads(),
-                loop_seconds=self._longest_pass[1],
-                ended_targets=self.targets.ended,
-                reload_trouble=self._reload_trouble,
-                store_trouble="" if self._store is None else self._store.trouble,
-            )
+        rss_bytes, open_descriptors, threads = self._own_figures()
+        return NodeStatus(
+            version=__version__,
+            pid=self._process.pid,
+            started_unix_seconds=self._started_unix_seconds,
+            time_seconds=time.monotonic(),
+            targets=tuple(each.status() for each in self.targets),
+            left_out=self.targets.left_out,
+            own_cpu_seconds=costs.own_cpu_seconds,
+            own_cpu_share=budget.own_cpu.recent_share,
+            own_cpu_budget_share=budget.own_cpu.share,
+            stop_seconds=costs.stop_seconds,
+            stop_share=budget.holds.recent_share,
+            stop_budget_share=budget.holds.share,
+            rss_bytes=rss_bytes,
+            open_descriptors=open_descriptors,
+            threads=threads,
+            loop_seconds=self._longest_pass[1],
+            ended_targets=self.targets.ended,
+            reload_trouble=self._reload_trouble,
+            store_trouble="" if self._store is None else self._store.trouble,
+        )
+
+    def _own_figures(self) -> tuple[int, int, int]:
+        """Memory of this process in bytes, its descriptors and threads.
+
+        As they were last where no descriptor is left to look with.
+        """
+        with suppress(OSError, psutil.Error), self._process.oneshot():
+            process = self._process
+            rss_bytes = process.memory_info().rss
+            self._last_figures = rss_bytes, process.num_fds(), process.num_threads()
+        return self._last_figures
 
     # -- configuration -------------------------------------------------------------------------
 

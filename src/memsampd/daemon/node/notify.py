@@ -17,13 +17,20 @@ from memsampd.names import printable
 class Notifier:
     """Tells the service manager, if there is one that asked to be told.
 
+    Its socket is there from the start on: who has no descriptors left is alive, too.
+
     Args:
         environ: the environment.
         pid: of this process; systemd means the one that it started.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:
-        self._address = environ.get("NOTIFY_SOCKET", "")
+        address = environ.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._socket: socket.socket | None = None
+        if address:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._socket.setblocking(False)
         self.watchdog_seconds: float | None = None
         for_pid = environ.get("WATCHDOG_PID")
         if for_pid in (None, str(pid or os.getpid())):
@@ -32,12 +39,9 @@ class Notifier:
                 self.watchdog_seconds = microseconds * 1e-6 or None
 
     def _tell(self, *lines: str) -> None:
-        if not self._address:
-            return
-        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
-        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
-            to.setblocking(False)
-            to.sendto("\n".join(lines).encode(), address)
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.sendto("\n".join(lines).encode(), self._address)
 
     def ready(self) -> None:
         """Targets can be asked for."""
@@ -52,8 +56,11 @@ class Notifier:
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """The daemon ends."""
+        """The daemon ends: nothing more is told."""
         self._tell("STOPPING=1")
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 _PRIORITIES = ((logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))

@@ -1,4 +1,4 @@
-"""What outlives the daemon: which processes users have asked for."""
+"""What outlives the daemon: what users have asked for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION = 2
 
 
 class AskedFor(msgspec.Struct, frozen=True):
-    """A process that a user asked for.
+    """A process that a user asked for, or of which they want accesses to come from elsewhere.
 
     Attributes:
         pid: process id.
@@ -28,6 +28,7 @@ class AskedFor(msgspec.Struct, frozen=True):
         uid: the user.
         gid: their group.
         accesses: where they want its accesses to come from; None: as the configuration says.
+        is_wish: that is all that they want: a rule chose the process.
     """
 
     pid: int
@@ -35,6 +36,7 @@ class AskedFor(msgspec.Struct, frozen=True):
     uid: int
     gid: int
     accesses: AccessChoice | None = None
+    is_wish: bool = False
 
     @property
     def key(self) -> ProcessKey:

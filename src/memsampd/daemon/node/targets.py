@@ -9,10 +9,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
+
 from memsampd.daemon.config import AccessChoice
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.budget import Costs, Rotation
-from memsampd.daemon.node.config import NodeConfig, SessionOptions, session_config
+from memsampd.daemon.node.config import (
+    USER_RULE,
+    NodeConfig,
+    Rule,
+    SessionOptions,
+    session_config,
+)
 from memsampd.daemon.node.discovery import (
     Found,
     ProcessFacts,
@@ -24,13 +32,12 @@ from memsampd.daemon.node.peers import Peer, peer_of
 from memsampd.daemon.node.protocol import RefusedError
 from memsampd.daemon.node.state import AskedFor, StateFile
 from memsampd.daemon.node.target import Target, Wanted, logged_only
-from memsampd.errors import CapabilityError, MemsampdError, TargetError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError, UsageError
 from memsampd.names import HELPER_PREFIX
 from memsampd.sampler.process.identity import is_there
 
 logger = logging.getLogger(__name__)
 
-USER_RULE = "user"
 _TARGETS_OF_USER = 16
 
 
@@ -59,6 +66,8 @@ class Targets:
         self._rotation = Rotation(config.budget.profiled_targets, config.budget.turn_seconds)
         self._targets: dict[ProcessKey, Target] = {}
         self._let_go: set[ProcessKey] = set()  # by a user, though a rule chooses it
+        # Where users want accesses of what rules choose to come from; while such a process lives.
+        self._wishes: dict[ProcessKey, AskedFor] = {}
         self._ended_costs = Costs()
 
     def __iter__(self) -> Iterator[Target]:
@@ -130,16 +139,35 @@ class Targets:
         for key, found in choice.found.items():
             self._take(key, found)
         self._let_go &= {each.key for each in processes}
+        self._wishes = {
+            key: each for key, each in self._wishes.items() if is_there(key.pid, key.start_ticks)
+        }
 
     def _take(self, key: ProcessKey, found: Found) -> None:
         """Observe what a rule chose."""
         known = self._targets.get(key)
         if known is None:
-            config = session_config(self._config.session, found.rule.session)
-            self._add(Wanted(key, found.rule.name, config))
+            try:
+                self._add(self._chosen(key, found.rule))
+            except UsageError as error:  # the configuration is another than when it was wished for
+                logger.warning("process %d is not observed: %s", key.pid, error)
+                self._let_go.add(key)
         elif known.wanted.asked_by is None and known.wanted.rule != found.rule.name:
             known.wanted = replace(known.wanted, rule=found.rule.name)
             self._follow_configuration(known)
+
+    def _chosen(self, key: ProcessKey, rule: Rule) -> Wanted:
+        """What a rule wants, but for what somebody does who may have the process.
+
+        Raises:
+            UsageError: that does not go together with the configuration.
+        """
+        wish, own = self._wishes.get(key), rule.session
+        # It may have become another program since they said so.
+        accesses = wish.accesses if wish and _may_have(peer_of(wish.uid, wish.gid), key) else None
+        if accesses is not None:
+            own = msgspec.structs.replace(own, accesses=accesses)
+        return Wanted(key, rule.name, session_config(self._config.session, own), accesses=accesses)
 
     def have_forked(self) -> bool:
         """Whether one whose rule follows children has forked since this was asked last."""
@@ -200,6 +228,10 @@ class Targets:
         elif accesses is not None:
             known.change_accesses(accesses)
             known.wanted = replace(known.wanted, accesses=accesses)
+            if known.wanted.asked_by is None:
+                self._wishes[key] = AskedFor(
+                    key.pid, key.start_ticks, peer.uid, peer.gid, accesses, is_wish=True
+                )
             self._keep_asked_for()
         return known is None
 
@@ -240,6 +272,8 @@ class Targets:
             )
         self._let_go.add(target.key)  # a rule may choose it, too
         self._remove(target, ended=False)
+        if self._wishes.pop(target.key, None) is not None:
+            self._keep_asked_for()
         return target
 
     def _asked_for(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> Wanted:
@@ -252,7 +286,7 @@ class Targets:
         return Wanted(key, USER_RULE, session_config(self._config.session, own), peer, accesses)
 
     def _keep_asked_for(self) -> None:
-        self._state.write(
+        asked_for = (
             AskedFor(
                 each.key.pid,
                 each.key.start_ticks,
@@ -263,6 +297,7 @@ class Targets:
             for each in self._targets.values()
             if (asked_by := each.wanted.asked_by) is not None
         )
+        self._state.write((*asked_for, *self._wishes.values()))
 
     def take_up(self) -> None:
         """Observe what was asked for before a restart, where it still runs."""
@@ -270,7 +305,9 @@ class Targets:
             peer = peer_of(each.uid, each.gid)
             if not is_there(each.pid, each.start_ticks):
                 continue
-            if not _may_have(peer, each.key):
+            if each.is_wish:  # whose it is is looked at when a rule chooses it
+                self._wishes[each.key] = each
+            elif not _may_have(peer, each.key):
                 logger.info("process %d is not taken up: it is not the user's now", each.pid)
             else:
                 with logged_only(f"taking up process {each.pid}"):

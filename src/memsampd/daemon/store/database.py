@@ -99,9 +99,15 @@ class ProfileStore:
             lambda file: find(file, key, bins), _PATIENCE_SECONDS, "nothing is known again"
         )
 
-    def save(self, key: ProgramKey, profile: Profile, saved_unix_seconds: float) -> None:
-        """Keep a profile in place of what was known of the program; soon, and if it can be done."""
-        self._write(lambda file: save(file, key, profile, saved_unix_seconds, self._most_bytes))
+    def save(self, key: ProgramKey, profile: Profile, saved_unix_seconds: float) -> Future[bool]:
+        """Keep a profile in place of what was known of the program; soon, and if it can be done.
+
+        Returns:
+            Tells whether it was done, once that is known.
+        """
+        return self._write(
+            lambda file: save(file, key, profile, saved_unix_seconds, self._most_bytes)
+        )
 
     def find_past(self, key: ProgramKey) -> tuple[float, bytes] | None:
         """Look up what a process did.
@@ -130,27 +136,37 @@ class ProfileStore:
 
     def save_past(
         self, key: ProgramKey, profile_unix_seconds: float, frame: bytes, saved_unix_seconds: float
-    ) -> None:
-        """Keep what a process did; soon, and if it can be done."""
-        self._write(
+    ) -> Future[bool]:
+        """Keep what a process did; soon, and if it can be done.
+
+        Returns:
+            Tells whether it was done, once that is known.
+        """
+        return self._write(
             lambda file: save_past(
                 file, key, profile_unix_seconds, frame, saved_unix_seconds, self._most_bytes
             )
         )
 
-    def _write(self, what: Callable[[sqlite3.Connection], object]) -> None:
+    def _write(self, what: Callable[[sqlite3.Connection], object]) -> Future[bool]:
         """Write something soon; not where a disk takes so long that much waits already."""
         if not self._room.acquire(blocking=False):
             self._tell(f"{self._path} takes too long to be written")
-            return
+            refused: Future[bool] = Future()
+            refused.set_result(False)
+            return refused
 
-        def write() -> None:
+        def written(file: sqlite3.Connection) -> bool:
+            what(file)
+            return True
+
+        def write() -> bool:
             try:
-                self._try(what)
+                return bool(self._try(written))
             finally:
                 self._room.release()
 
-        self._worker.submit(write)
+        return self._worker.submit(write)
 
     def list(self) -> list[ProfileLine]:
         """All profiles, the latest first."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -46,6 +47,21 @@ _PATIENCE_SECONDS = 0.25  # with a program that has just begun: others have thei
 _MOST_ANONYMOUS = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class _Save:
+    """A profile that the store was given.
+
+    Attributes:
+        is_written: tells whether it was written, once that is known.
+        ids: ids of its phases there, by those of this session.
+        unix_seconds: when it was given.
+    """
+
+    is_written: Future[bool]
+    ids: dict[int, int]
+    unix_seconds: float
+
+
 @dataclass(slots=True)
 class _Program:
     """One of the programs that a process runs in turn.
@@ -54,7 +70,8 @@ class _Program:
         key: which; None if it cannot be told.
         clusterer: knows its phases.
         bursts: what is kept of its bursts.
-        is_changed: there are others than those that the store has.
+        is_changed: there are others than those that the store has, or was given.
+        saves: of those that it was given; whether they were written is not known yet.
         is_unread: what is known of it has not been read.
         is_anonymous: it runs too much code without a lasting name; None while it runs.
         kept_ids: ids of its phases in the store, by those of this session.
@@ -65,10 +82,27 @@ class _Program:
     clusterer: LeaderFollower
     bursts: tuple[StoredBurst, ...] = ()
     is_changed: bool = False
+    saves: deque[_Save] = field(default_factory=deque)
     is_unread: bool = False
     is_anonymous: bool | None = None
     kept_ids: dict[int, int] = field(default_factory=dict)
     kept_unix_seconds: float = 0.0
+
+    def settle(self) -> None:
+        """See what was written of what the store was given: what was not is given to it again."""
+        while self.saves and self.saves[0].is_written.done():
+            save = self.saves.popleft()
+            if save.is_written.result():
+                self.kept_ids, self.kept_unix_seconds = save.ids, save.unix_seconds
+            else:
+                self.is_changed = True
+
+    @property
+    def named(self) -> tuple[dict[int, int], float]:
+        """Ids of phases in the profile that the store will have, by those of this session; when."""
+        if self.saves:
+            return self.saves[-1].ids, self.saves[-1].unix_seconds
+        return self.kept_ids, self.kept_unix_seconds
 
 
 class ProfileKeeper:
@@ -119,6 +153,7 @@ class ProfileKeeper:
         self.past: Past | None = None
         self._history = History(KEPT_TIERS)
         self._ran_seconds = self._kept_ran_seconds = 0.0
+        self._past_is_written: Future[bool] | None = None  # the last one; None: there is none
 
     # -- for the pipeline ----------------------------------------------------------------------
 
@@ -281,6 +316,7 @@ class ProfileKeeper:
 
     def _save(self, program: _Program) -> None:
         self._saved_seconds = self._now()
+        program.settle()
         if program.key is None or program.is_unread or not program.is_changed:
             return
         program.is_changed = False
@@ -298,16 +334,23 @@ class ProfileKeeper:
         profile = Profile(
             tuple(leaders), bursts, program.key.process if is_anonymous else "", self._cpu
         )
-        program.kept_ids = {id: id for id in ids}
-        program.kept_unix_seconds = self._unix_seconds()
-        self._store.save(program.key, profile, program.kept_unix_seconds)
+        now_seconds = self._unix_seconds()
+        is_written = self._store.save(program.key, profile, now_seconds)
+        program.saves.append(_Save(is_written, {id: id for id in ids}, now_seconds))
 
     def _save_past(self) -> None:
         """Keep what the process did, if it did anything."""
-        program = self._programs[-1]
+        if not self._programs:  # not even the first one was looked up
+            return
+        program, last = self._programs[-1], self._past_is_written
+        if last is not None and last.done() and not last.result():
+            self._kept_ran_seconds = 0.0
         past = self._history.past() if self._ran_seconds > self._kept_ran_seconds else None
         if past is None or program.key is None:
             return
         self._kept_ran_seconds = self._ran_seconds
-        frame = pack_past(past.renamed(program.kept_ids))
-        self._store.save_past(program.key, program.kept_unix_seconds, frame, self._unix_seconds())
+        ids, profile_seconds = program.named
+        frame = pack_past(past.renamed(ids))
+        self._past_is_written = self._store.save_past(
+            program.key, profile_seconds, frame, self._unix_seconds()
+        )

@@ -16,12 +16,7 @@ from collections.abc import Sequence
 
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError, TargetError
-from memsampd.sampler.perf.groups import (
-    SamplerOptions,
-    allow_open_files,
-    close_all,
-    files_left,
-)
+from memsampd.sampler.perf.groups import SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import (
     Drained,
@@ -91,17 +86,6 @@ class PerCpuRings:
         for tid in self._rng.sample(threads, self._most_threads):
             self._open_thread(tid)
         raise CapabilityError("there are not enough descriptors: each time others are chosen")
-
-    def _affordable(self, threads: int) -> int:
-        """Of so many threads, how many can be sampled at once; the limit is raised for them."""
-        options = self._options
-        files = options.files_of_a_thread * len(self._cpus)
-        room = files_left()
-        if options.most_files is not None:
-            room = min(room, options.most_files - len(self._rings))
-        most = int(max(min(threads * files, room), 0) // files)
-        allow_open_files(most * files)
-        return most
 
     def _learn_inherited(self) -> None:
         # A new thread is listed a moment before the kernel writes its record.
@@ -208,7 +192,8 @@ class PerCpuRings:
         try:
             if len(threads) != self._asked_threads:  # it takes too long to be asked each time
                 self._asked_threads = len(threads)
-                self._most_threads = self._affordable(len(threads))
+                files = self._options.files_of_a_thread * len(self._cpus)
+                self._most_threads = self._options.affordable(len(threads), files, len(self._rings))
             if len(threads) > self._most_threads:
                 self._open_some(threads)
             self._open_all()

@@ -16,6 +16,8 @@ from memsampd import _core
 from memsampd.errors import CapabilityError
 from memsampd.machines.pmu import HardwareEvent
 
+MORE_FILES = "raise the limit of open files (ulimit -Hn, LimitNOFILE=)"
+"""What to do where there are too few descriptors."""
 TASK_CLOCK = HardwareEvent("task clock", _core.PERF_TYPE_SOFTWARE, _core.PERF_COUNT_SW_TASK_CLOCK)
 
 
@@ -162,6 +164,21 @@ class SamplerOptions(msgspec.Struct, frozen=True):
                 "--clock registers; Linux 6.13 and enough descriptors (ulimit -Hn) allow it",
             )
 
+    def affordable(self, threads: int, files: int, taken: int) -> int:
+        """Of so many more threads, how many can be sampled; the soft limit is raised for them.
+
+        Args:
+            threads: so many.
+            files: descriptors that each of them needs.
+            taken: descriptors that are open for the target.
+        """
+        room = files_left()
+        if self.most_files is not None:
+            room = min(room, self.most_files - taken)
+        most = int(max(min(threads * files, room), 0) // files)
+        allow_open_files(most * files)
+        return most
+
     def check_files(self, files: int) -> None:
         """Check that so many descriptors may be opened for the target.
 
@@ -171,7 +188,7 @@ class SamplerOptions(msgspec.Struct, frozen=True):
         if self.most_files is not None and files > self.most_files:
             raise CapabilityError(
                 f"process {self.pid} needs more than {self.most_files} descriptors, its share",
-                "raise the limit of open files (ulimit -Hn, LimitNOFILE=)",
+                MORE_FILES,
             )
 
 
@@ -210,7 +227,8 @@ def files_left() -> float:
 
 def _taken_files() -> int:
     """Those that are open, and what the rest of the process, and new threads, may want."""
-    return len(os.listdir("/proc/self/fd")) + 128
+    told = os.stat("/proc/self/fd").st_size  # from Linux 6.2 on; a list of thousands takes long
+    return (told or len(os.listdir("/proc/self/fd"))) + 128
 
 
 def allow_open_files(more: int) -> bool:

@@ -11,7 +11,7 @@ import time
 
 from memsampd import _core
 from memsampd.errors import CapabilityError, TargetError
-from memsampd.sampler.perf.groups import SamplerOptions, close_all
+from memsampd.sampler.perf.groups import MORE_FILES, SamplerOptions, close_all
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import (
     Drained,
@@ -46,6 +46,8 @@ class PerThreadRings:
         self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
         self._last: list[Drained] = []  # from rings that were closed
         self._is_suspended = False
+        # How many threads there were, and had a ring, when there were no more descriptors.
+        self._full: tuple[int, int] | None = None
         self._rng = random.Random(options.seed)
         try:
             self._find_threads()
@@ -56,16 +58,22 @@ class PerThreadRings:
             raise TargetError(f"process {options.pid} is gone")
 
     def _find_threads(self) -> None:
-        options = self._options
+        options, files = self._options, self._options.files_of_a_thread
         while True:
             threads = list_threads(options.pid)
-            new = chosen = [tid for tid in threads if tid not in self._threads]
-            if options.most_files is not None:
-                room = options.most_files // options.files_of_a_thread - len(self._threads)
-                chosen = new if len(new) <= room else self._rng.sample(new, max(room, 0))
+            new = [tid for tid in threads if tid not in self._threads]
+            if not new or (len(threads), len(self._threads)) == self._full:
+                return
+            room = options.affordable(len(new), files, len(self._threads) * files)
+            chosen = new if len(new) <= room else self._rng.sample(new, room)
             opened = [tid for tid in chosen if self._open_thread(tid)]
-            if len(chosen) < len(new):
-                options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
+            if len(chosen) < len(new):  # it takes too long to be asked each time
+                self._full = len(threads), len(self._threads)
+                options.check_files((len(self._threads) + 1) * files)
+                raise CapabilityError(
+                    f"process {options.pid} has more threads than descriptors are left for",
+                    MORE_FILES,
+                )
             if not opened:
                 return
 

@@ -70,6 +70,9 @@ class ReplicaSource:
             else read the list of all.
         may_keep: keep the replica's pages from burst to burst, where the kernel can (Linux 6.4).
 
+    Attributes:
+        charge: told the CPU time of each thread that the core had for a burst, which has ended.
+
     Raises:
         CaptureError: the target is gone, a 32-bit program, or there is no room for translated code
             in it.
@@ -99,6 +102,7 @@ class ReplicaSource:
         self._spent = BurstCost()  # and not told yet
         self._knows_code = False
         self._refused: Taken | None = None  # by the present program, for good
+        self.charge: Callable[[float], None] = lambda seconds: None
         self._replica = self._make()
 
     def _make(self) -> _core.Replica:
@@ -360,6 +364,7 @@ class ReplicaSource:
         taken = Taken(**told)
         self._holds.add(taken.held_seconds)
         self._spent += taken.cost
+        self.charge(taken.tracer_cpu_seconds)
         return taken
 
     def _describe_form(self) -> None:

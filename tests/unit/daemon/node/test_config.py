@@ -88,6 +88,7 @@ def test_random_replacement_is_for_who_asks() -> None:
         ("window = 0.2", "window = 0.0001", 16, "--window"),
         ('name = "busy"', "", 19, "the key 'name' is missing"),
         ('name = "busy"', 'name = "web"', 20, "two rules are called 'web'"),
+        ('name = "busy"', 'name = "user"', 20, "'user' is what targets are listed under"),
         ("least_cpu = 0.5", "", 19, "has no condition"),
         ("least_cpu = 0.5", 'command_line = "("', 21, "no regular expression"),
         ("least_cpu = 0.5", 'container = "my-app"', 21, "rules[1].container"),

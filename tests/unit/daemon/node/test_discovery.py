@@ -113,6 +113,32 @@ def test_who_uses_too_little_for_one_rule_is_left_to_the_next() -> None:
     assert found == {1: "web", 2: "busy", 4: "busy"}
 
 
+@pytest.mark.parametrize("follows", [False, True])
+def test_who_uses_too_little_for_one_rule_is_still_a_child_for_another(follows: bool) -> None:
+    web = Rule(name="web", command="nginx", follow_children=True)
+    busy = Rule(name="busy", least_cpu=0.2, follow_children=follows)
+    family = [process(10), process(11, 10, "php", 0.05), process(12, 11, "gzip", 0.05)]
+    for rules in ([web, busy], [busy, web]):
+        choice = choose(rules, family, {}, 100)
+        found = {key.pid: each.rule.name for key, each in choice.found.items()}
+        assert found == {10: "web", 11: "web", 12: "web"}
+        assert choice.left_out == 0
+    at_work = replace(family[2], cpu_share=0.9)
+    choice = choose([web, busy], [*family[:2], at_work], {}, 100)
+    assert choice.found[at_work.key].rule.name == "busy"
+
+
+def test_the_nearest_ancestors_rule_comes_first() -> None:
+    rules = [
+        Rule(name="web", command="nginx", follow_children=True),
+        Rule(name="php", command="php", least_cpu=0.2, follow_children=True),
+    ]
+    parent, idle, busy = process(10), process(11, 10, "php", 0.0), process(13, 11, "xz", 0.5)
+    choice = choose(rules, [busy, process(12, 11, "gzip", 0.0), idle, parent], {}, 100)
+    found = {key.pid: each.rule.name for key, each in choice.found.items()}
+    assert found == {10: "web", 11: "web", 12: "web", 13: "php"}
+
+
 def test_children_of_children_are_targets_whatever_they_run() -> None:
     family = [process(10), process(11, 10, "sh"), process(12, 11, "gzip"), process(20, 1, "gzip")]
     following = Rule(name="a", command="nginx", follow_children=True)

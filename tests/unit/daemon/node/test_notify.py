@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tracees import no_free_descriptors
 
 from memsampd.daemon.node.notify import LogFormat, Notifier, is_journal
 
@@ -50,11 +51,14 @@ def test_the_manager_is_told_through_its_socket(tmp_path: Path) -> None:
         manager.bind(str(tmp_path / "s"))
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "s")})
         notifier.ready()
-        notifier.alive("3 targets")
+        with no_free_descriptors():
+            notifier.alive("3 targets")
         assert [manager.recv(100) for _ in range(2)] == [
             b"READY=1",
             b"WATCHDOG=1\nSTATUS=3 targets",
         ]
+        notifier.stopping()
+        assert manager.recv(100) == b"STOPPING=1"
 
 
 def test_no_manager_is_no_trouble(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from memsampd.daemon.node.state import AskedFor, StateFile
 
-LIST = (AskedFor(7, 123, 1000, 1000), AskedFor(9, 456, 0, 0))
+LIST = (AskedFor(7, 123, 1000, 1000), AskedFor(9, 456, 0, 0, "watchpoints", is_wish=True))
 
 
 def test_what_is_kept_is_read_again_in_the_same_boot(tmp_path: Path) -> None:

@@ -265,15 +265,16 @@ def test_what_cannot_be_written_is_said_once_and_tried_again_later(
     seconds = 0.0
     store = ProfileStore(tmp_path / "file" / "store", now=lambda: seconds)
     for _ in range(5):
-        store.save(KEY, PROFILE, 1.0)
+        is_written = store.save(KEY, PROFILE, 1.0)
         assert store.find(KEY, BINS) is None
+        assert is_written.result() is False
     assert "cannot be used" in store.trouble
     assert sum(each.levelname == "WARNING" for each in caplog.records) == 1
     (tmp_path / "file").unlink()
     assert store.find(KEY, BINS) is None
     assert store.trouble
     seconds = 1000.0
-    store.save(KEY, PROFILE, 1.0)
+    assert store.save(KEY, PROFILE, 1.0).result() is True
     assert store.find(KEY, BINS) is not None
     assert store.trouble == ""
     store.close()
@@ -378,7 +379,7 @@ def test_a_disk_that_hangs_does_not_fill_the_memory(
     for number in range(database._MOST_WAITING):
         store.save(key_of(number), PROFILE, 5.0)
     assert store.trouble == ""
-    store.save(KEY, PROFILE, 5.0)
+    assert store.save(KEY, PROFILE, 5.0).result() is False
     assert "takes too long to be written" in store.trouble
     assert store.trouble in caplog.text
     over.set()

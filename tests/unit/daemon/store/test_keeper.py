@@ -213,6 +213,39 @@ def test_it_is_written_now_and_then(store: ProfileStore, program: list[int]) -> 
     assert [each.bursts for each in store.list()] == [1]
 
 
+def test_what_could_not_be_written_is_written_later(tmp_path: Path, program: list[int]) -> None:
+    (tmp_path / "file").write_text("")
+    store = ProfileStore(tmp_path / "file" / "store", now=lambda: world.seconds)
+    world = World(store)
+    keeper = world.keeper(program[0])
+    clusterer = LeaderFollower()
+    keeper.begin(clusterer, 0)
+    clusterer.learn_counts(vector(0))
+    keeper.write(burst(0, 1.0))
+    lived(keeper, 0.0, 0)
+    for world.seconds in (500.0, 1000.0):
+        keeper.write(window_record(1, 0))
+        assert store.list() == []  # what was to be written has been tried
+    (tmp_path / "file").unlink()
+    world.seconds = 1500.0
+    keeper.write(window_record(2, 0))
+    (line,) = store.list()
+    assert line.bursts == 1
+    key = program_key(program[0], CONFIG)
+    assert key is not None
+    past = store.find_past(key)
+    assert past is not None
+    assert past[0] == line.saved_unix_seconds
+    store.close()
+
+
+def test_a_session_that_was_never_begun_leaves_nothing(
+    store: ProfileStore, program: list[int]
+) -> None:
+    World(store).keeper(program[0]).close()
+    assert store.list() == []
+
+
 def test_code_of_its_own_making_is_known_to_the_same_process_only(
     store: ProfileStore, program: list[int]
 ) -> None:
