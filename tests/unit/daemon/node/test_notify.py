@@ -49,6 +49,7 @@ def test_the_journal_is_known_by_its_file(tmp_path: Path) -> None:
 def test_the_manager_is_told_through_its_socket(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "s"))
+        manager.setblocking(False)  # what was told is there
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "s")})
         notifier.ready()
         with no_free_descriptors():
