@@ -340,12 +340,18 @@ def told_of(distance: Distance) -> str:
     )
 
 
+def wrong_with(distance: Distance) -> str:
+    """Which goal is missed by a loop; empty if none is."""
+    if distance.error is None:
+        return "no pause seen"
+    is_off = distance.exact >= FROM_DISTANCE - 1 and abs(distance.error) > DISTANCE_ERROR
+    return f"{distance.error:+.0f} %" if is_off else ""
+
+
 def missed_goals(distances: Sequence[Distance], scores: Sequence[Score]) -> list[str]:
     """Print means; returns the goals that are missed."""
     goals = {
-        f"distance {each.exact:,}: {told_of(each)}": each.error is not None
-        and (abs(each.error) <= DISTANCE_ERROR or each.exact < FROM_DISTANCE - 1)
-        for each in distances
+        f"distance {each.exact:,}: {wrong_with(each)}": not wrong_with(each) for each in distances
     }
     parts = {
         "survival functions": [share for each in scores for share in each.distances],

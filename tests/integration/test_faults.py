@@ -140,6 +140,6 @@ def test_counters_lose_nothing_while_nobody_asks(
     with daemon(tmp_path / "d", rule(mark), options=options) as running_daemon:
         before = wait_for(counted)
         # The control socket tells how many there are: nobody asks for metrics meanwhile.
-        running_daemon.wait_for(lambda targets: targets[busy.pid]["windows"] >= before + 10)
+        running_daemon.wait_for(lambda targets: targets[busy.pid]["windows"] >= before + 5)
         busy.send_signal(signal.SIGSTOP)
         wait_for(lambda: counted() == running_daemon.targets()[busy.pid]["windows"])

@@ -58,7 +58,11 @@ def test_a_loop_whose_lines_were_not_hit_twice_is_a_miss() -> None:
     assert seen.error == pytest.approx(0.001, rel=1e-3)
     assert long_distances.missed_goals([seen, near], []) == []
     nothing = Distance.of(99_999, 1e8, [], 3)
-    assert long_distances.missed_goals([nothing], []) == ["distance 99,999: no pause seen"]
+    far = Distance.of(99_999, 1e8, [0.002], 2)
+    assert long_distances.missed_goals([nothing, far], []) == [
+        "distance 99,999: no pause seen",
+        "distance 99,999: +100 %",
+    ]
     assert "| 99,999 |  |  | 0 | 3 |" in loops_page([nothing], "Now").markdown()
 
 
