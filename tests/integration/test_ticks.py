@@ -19,6 +19,7 @@ from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.store.keys import program_key
 from memsampd.errors import CapabilityError
 from memsampd.sampler.perf.probes import busy_child
+from memsampd.sampler.perf.rings import Drained
 from memsampd.sampler.perf.ticks import Ticks, TickSource, tracepoint_id, try_ticks
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
@@ -104,6 +105,26 @@ def test_who_runs_in_step_with_them_is_told(ticks: Ticks) -> None:
             source.read(0.1)
     assert "in step with the kernel's ticks" in source.notes[0]
     assert "--branches timer" in source.notes[0]
+
+
+def test_what_came_last_of_a_process_that_has_just_ended_is_told(
+    ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends when its samples have been taken, before its CPU time is asked for."""
+    with python(PURE) as process, TickSource(process.pid, ticks, period_seconds=0.004) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not len(source.latest(1)):
+            assert time.monotonic() < give_up
+        take = source._found
+
+        def take_and_end(timeout_seconds: float) -> Drained:
+            found = take(timeout_seconds)
+            process.kill()
+            process.wait()
+            return found
+
+        monkeypatch.setattr(source, "_found", take_and_end)
+        assert len(source.read(0.0)) > 0
 
 
 def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:

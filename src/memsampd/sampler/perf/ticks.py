@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, tick_seconds
 from memsampd.sampler.perf.counts import NO_COUNTERS
@@ -275,7 +275,7 @@ class TickSource(StreamedBranches):
         self._ticks += ticks
         try:
             cpu_seconds = process_cpu_ns(self._pid) * 1e-9
-        except OSError:  # it has just ended
+        except TargetError:  # it has just ended
             return
         expected = (cpu_seconds - self._judged_cpu_seconds) / self.period_seconds
         if max(expected, self._ticks) < _JUDGED_TICKS:
