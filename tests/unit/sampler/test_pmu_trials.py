@@ -209,6 +209,14 @@ def test_ticks_are_chosen_where_they_come_as_often_as_samples_are_wanted() -> No
     assert (counted.branches, counted.clock) == ("timer", "counters")
 
 
+def test_cpus_without_ticks_are_sampled_by_the_timer() -> None:
+    choice = choose(NO_PMU, ticks=TICKS, period_seconds=0.004, tickless_cpus=(2, 3))
+    assert choice.branches == "timer"
+    assert "CPUs that it may run on have no ticks (nohz_full=2, 3)" in choice.said
+    asked = choose(NO_PMU, "ticks", ticks=TICKS, period_seconds=0.004, tickless_cpus=(2,))
+    assert asked.branches == "ticks"
+
+
 def test_ticks_that_a_user_wants() -> None:
     wanted = choose(all_tried(), "ticks", "registers", TICKS, 0.002)
     assert (wanted.branches, wanted.clock) == ("ticks", "registers")

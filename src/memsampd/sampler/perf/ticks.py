@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError, TargetError
+from memsampd.machines.cpulist import tickless_cpus
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, tick_seconds
 from memsampd.sampler.perf.counts import NO_COUNTERS
@@ -36,6 +37,7 @@ from memsampd.sampler.perf.source import (
     wakeup_bytes,
 )
 from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BranchSamples
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -54,6 +56,7 @@ _TRIAL_MOST_SECONDS = 1.0
 _PURE_TURNS = 10_000  # of a loop in user mode, some 0.2 ms, from one look at the clock to the next
 # Of the ticks that the target's CPU time stands for: fewer or more, and it runs in step with them.
 _IN_STEP = 1.6
+_HARDLY_ANY = 0.05  # so few come, one a second, where the tick is off
 _JUDGED_TICKS = 250
 
 
@@ -96,6 +99,20 @@ def cost_of_ticks(timer: SamplingCost) -> SamplingCost:
     """
     open_seconds = timer.switch.open_seconds
     return SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds))
+
+
+def tickless_cpus_of(pid: int, sys_root: Path = Path("/sys")) -> tuple[int, ...]:
+    """CPUs that threads of a process may run on, and that have no tick then, ascending.
+
+    Args:
+        pid: the process.
+        sys_root: root of sysfs.
+    """
+    tickless, found = frozenset(tickless_cpus(sys_root)), set[int]()
+    for tid in list_threads(pid) if tickless else ():
+        with suppress(OSError):  # it has just ended
+            found |= tickless & os.sched_getaffinity(tid)
+    return tuple(sorted(found))
 
 
 def tracepoint_id(root: Path = TRACEFS) -> int:
@@ -283,8 +300,13 @@ class TickSource(StreamedBranches):
         part = self._ticks / expected if expected > 0 else float("inf")
         self._notes = ()
         if not 1 / _IN_STEP < part < _IN_STEP:
+            why = (
+                "its CPUs have hardly any ticks, as with nohz_full="
+                if part < _HARDLY_ANY
+                else "it runs in step with the kernel's ticks"
+            )
             self._notes = (
-                f"it runs in step with the kernel's ticks: these stand for {part:.2g} times its "
-                "CPU time (--branches timer samples it by a timer of its own)",
+                f"{why}: these stand for {part:.2g} times its CPU time "
+                "(--branches timer samples it by a timer of its own)",
             )
         self._ticks, self._judged_cpu_seconds = 0, cpu_seconds
