@@ -63,7 +63,12 @@ class PerThreadRings:
             if options.most_files is not None:
                 room = options.most_files // options.files_of_a_thread - len(self._threads)
                 chosen = new if len(new) <= room else self._rng.sample(new, max(room, 0))
+            before = tuple(self._threads)
             opened = [tid for tid in chosen if self._open_thread(tid)]
+            if options.pid in opened:
+                # Perhaps another thread has executed a program, and has this id now and two events.
+                for tid in before:
+                    self._close_thread(tid)
             if len(chosen) < len(new):
                 options.check_files((len(self._threads) + 1) * options.files_of_a_thread)
             if not opened:
