@@ -397,6 +397,29 @@ def test_without_descriptors_enough_threads_are_looked_for(programs: list[Progra
     assert len(found) * found.period_seconds < 1.15 * cpu_seconds  # none is counted twice
 
 
+def test_a_thread_that_executes_a_program_is_sampled_once(programs: list[Program]) -> None:
+    """It has the first thread's id then, and the event that was its own."""
+    code = PRELUDE + "go(); burn_until_told()"
+    program = Program(f"""
+        def execute():
+            go()
+            os.execv(sys.executable, [sys.executable, "-c", {code!r}])
+        threading.Thread(target=execute).start()
+        time.sleep(1e6)
+    """)
+    programs.append(program)
+    options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 17, False)
+    with closing(PerThreadRings(options, "")) as rings:
+        assert len(rings.sampling_files()) == 2
+        program.go()
+        program.wait_ready()
+        rings.wait(0.0)
+        assert rings.opened_threads() == [program.pid]
+        program.go()
+        while program.pid not in rings.drain().samples["tid"]:
+            rings.wait(0.1)
+
+
 def test_the_soft_limit_is_raised(programs: list[Program]) -> None:
     program = Program("go(); burn_until_told()")
     programs.append(program)

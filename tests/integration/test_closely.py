@@ -6,7 +6,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -145,3 +145,46 @@ def test_a_burst_brings_them_along_and_is_charged_for_them(
     assert samples is not None
     assert told.cost.hit_seconds == pytest.approx(len(samples) * SAMPLE_SECONDS)
     assert counter.poll() is None
+
+
+def open_events() -> int:
+    """Perf events that this process has."""
+    found = 0
+    for fd in descriptors():
+        with suppress(FileNotFoundError):  # by which they were looked for
+            found += "perf_event" in os.readlink(f"/proc/self/fd/{fd}")
+    return found
+
+
+def take_until_one_is_open(tracer: TracerThread, order: CaptureOrder) -> None:
+    """It stays open when a thread had the CPU for as long as it was sampled."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while not open_events():
+        assert time.monotonic() < give_up
+        taken(tracer, order)
+
+
+def is_sampled(tracer: TracerThread, order: CaptureOrder) -> bool:
+    """Take a burst; whether its thread was sampled before: not after many with few moments."""
+    counted = taken(tracer, order).counted
+    assert counted is not None
+    return counted.close_samples is not None
+
+
+def test_no_event_stays_open_where_it_is_dear_or_of_no_use(
+    counter: subprocess.Popen[str],
+) -> None:
+    order = CaptureOrder({counter.pid: 1}, 0.0, 10_000, 0.05, patience_seconds=10.0)
+    closely = replace(order, sample_seconds=SAMPLE_SECONDS)
+    with tracer_of(counter) as tracer:
+        while not is_sampled(tracer, replace(closely, is_thinned=True)):
+            pass
+        assert open_events() == 0
+        take_until_one_is_open(tracer, closely)
+        taken(tracer, order)
+        assert open_events() == 0
+        take_until_one_is_open(tracer, closely)
+        # Of bursts that do not go on behind their ends, registers are known at few moments.
+        while is_sampled(tracer, closely):
+            pass
+        assert open_events() == 0

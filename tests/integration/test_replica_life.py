@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ int main(int argc, char **argv)
 
 
 LONG = 10**8  # accesses
+_SIGNALS = 11  # RLIMIT_SIGPENDING: signals that wait, and timers
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,30 @@ def test_the_end_of_a_target_in_a_burst(program: tuple[Path, int]) -> None:
         with pytest.raises(CaptureError):
             source.capture(BurstRequest(target.pid, 1000))
     assert replicas() == []
+
+
+@contextmanager
+def without_timers() -> Iterator[None]:
+    """This process can have no more of them: a burst needs one."""
+    limits = resource.getrlimit(_SIGNALS)
+    resource.setrlimit(_SIGNALS, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(_SIGNALS, limits)
+
+
+def test_what_memsampd_has_no_room_for_is_told_and_tried_again(
+    target: subprocess.Popen[str],
+) -> None:
+    table_of(target)
+    with closing(ReplicaSource(target.pid)) as source:
+        burst_of(source, target.pid)
+        with without_timers(), pytest.raises(CaptureError, match="out of memory") as caught:
+            source.capture(BurstRequest(target.pid, 2000, 1.0))
+        assert caught.value.reason == "memory"
+        assert "ulimit" in caught.value.remedy
+        assert len(burst_of(source, target.pid)) > 0
 
 
 def test_a_replica_that_is_killed_between_bursts_is_made_anew(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from tracees import descriptors, running
+from tracees import descriptors, running, sleeping
 from waiting import PATIENCE_SECONDS
 
 from memsampd import _core
@@ -20,7 +21,14 @@ from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.store.keys import program_key
 from memsampd.errors import CapabilityError
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.ticks import Ticks, TickSource, tracepoint_id, try_ticks
+from memsampd.sampler.perf.rings import Drained
+from memsampd.sampler.perf.ticks import (
+    Ticks,
+    TickSource,
+    tickless_cpus_of,
+    tracepoint_id,
+    try_ticks,
+)
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.records import BranchSamples
@@ -111,6 +119,62 @@ def test_who_runs_in_step_with_them_is_told(ticks: Ticks) -> None:
             source.read(0.1)
     assert "in step with the kernel's ticks" in source.notes[0]
     assert "--branches timer" in source.notes[0]
+
+
+def test_cpus_that_ticks_do_not_come_to(ticks: Ticks) -> None:
+    """Ticks every microsecond there were hardly any of."""
+    wrong = replace(ticks, seconds=1e-6)
+    with python(PURE) as process, TickSource(process.pid, wrong, period_seconds=1e-6) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not source.notes:
+            assert time.monotonic() < give_up
+            source.read(0.1)
+    assert "hardly any ticks" in source.notes[0]
+    assert "--branches timer" in source.notes[0]
+
+
+@pytest.mark.parametrize("said", ["(null)\n", "\n", "", None])
+def test_usually_every_cpu_has_ticks(tmp_path: Path, said: str | None) -> None:
+    if said is not None:
+        tell_tickless(tmp_path, said)
+    assert tickless_cpus_of(os.getpid(), tmp_path) == ()
+
+
+def test_cpus_without_ticks_that_a_thread_may_run_on(tmp_path: Path) -> None:
+    most = max(os.sched_getaffinity(0))
+    with sleeping() as process:
+        tell_tickless(tmp_path, f"{most}-{most + 2},{most + 7}\n")
+        assert tickless_cpus_of(process.pid, tmp_path) == (most,)
+        tell_tickless(tmp_path, f"{most + 1}\n")
+        assert tickless_cpus_of(process.pid, tmp_path) == ()
+    tell_tickless(tmp_path, f"{most}\n")
+    assert tickless_cpus_of(process.pid, tmp_path) == ()  # it has ended
+
+
+def tell_tickless(sys_root: Path, said: str) -> None:
+    folder = sys_root / "devices/system/cpu"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "nohz_full").write_text(said)
+
+
+def test_what_came_last_of_a_process_that_has_just_ended_is_told(
+    ticks: Ticks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends when its samples have been taken, before its CPU time is asked for."""
+    with python(PURE) as process, TickSource(process.pid, ticks, period_seconds=0.004) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while not len(source.latest(1)):
+            assert time.monotonic() < give_up
+        take = source._found
+
+        def take_and_end(timeout_seconds: float) -> Drained:
+            found = take(timeout_seconds)
+            process.kill()
+            process.wait()
+            return found
+
+        monkeypatch.setattr(source, "_found", take_and_end)
+        assert len(source.read(0.0)) > 0
 
 
 def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:

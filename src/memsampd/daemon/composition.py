@@ -28,7 +28,7 @@ from memsampd.phases.branchmap import BranchMaps
 from memsampd.sampler.perf.costs import SwitchCost
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter
-from memsampd.sampler.perf.ticks import TickSource, cost_of_ticks
+from memsampd.sampler.perf.ticks import TickSource, cost_of_ticks, tickless_cpus_of
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -77,8 +77,7 @@ def compose(
     started_seconds = time.monotonic()
     maps = named_branches(target.pid)
     target_cpu_at_start = process_cpu_ns(target.pid) * 1e-9
-    period_seconds = config.sampling_period_seconds(around.sampling_cost)
-    choice = choose(around.pmu, config.branches, config.clock, around.ticks, period_seconds)
+    choice = _choice(target.pid, config, around)
     source = _branches(target.pid, config, around, choice, ring_bytes, most_files)
     stack.enter_context(closing(source))
     account = stack.enter_context(closing(around.process_cpu.open()))
@@ -116,6 +115,22 @@ def compose(
     )
 
 
+def _choice(pid: int, config: SessionConfig, around: Surroundings) -> Choice:
+    """Where samples of the process come from, and what it is timed by."""
+    tickless = tickless_cpus_of(pid)
+    choice = choose(
+        around.pmu,
+        config.branches,
+        config.clock,
+        around.ticks,
+        config.sampling_period_seconds(around.sampling_cost),
+        tickless,
+    )
+    if around.pmu.every or tickless:
+        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
+    return choice
+
+
 def _branches(
     pid: int,
     config: SessionConfig,
@@ -125,8 +140,6 @@ def _branches(
     most_files: int | None,
 ) -> StreamedBranches:
     """Samples of the process, of the kind that was chosen."""
-    if around.pmu.every:
-        logger.info("branches by %s, clock by %s: %s", choice.branches, choice.clock, choice.said)
     period_seconds = config.sampling_period_seconds(around.sampling_cost)
     logger.debug("branch samples every %.3g ms", 1e3 * period_seconds)
     return chosen_branches(

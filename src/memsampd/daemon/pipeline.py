@@ -221,6 +221,7 @@ class Pipeline:
     def _actions(self, order: CaptureOrder | None) -> Actions:
         if order is not None:
             order = self._watches.with_lines(order, self.phase)
+            order = replace(order, is_thinned=self._sampled_share < 1)
         planner, phase = self.parts.planner, self._burst_phase
         is_needed = planner.hurries(phase) or planner.is_overdue(phase)
         ends_seeking = self._is_seeking and (is_needed or self.program.new_thread is not None)

@@ -57,6 +57,8 @@ class CaptureOrder(msgspec.Struct, frozen=True):
         open_accesses: tell them of a burst that is no longer than this.
         sample_seconds: what a sample takes from the thread, of those taken in quick succession;
             None: there is no need of them.
+        is_thinned: switches between its threads cost the target so much that branches are sampled
+            for a part of the time: no event is to stay open.
     """
 
     thread_samples: Mapping[int, int]
@@ -70,6 +72,7 @@ class CaptureOrder(msgspec.Struct, frozen=True):
     open_lines: int = 0
     open_accesses: float = math.inf
     sample_seconds: float | None = None
+    is_thinned: bool = False
 
 
 class CountedBurst(msgspec.Struct, frozen=True):
@@ -336,12 +339,16 @@ class TracerThread:
     def _sample_closely(self, order: CaptureOrder, tid: int) -> BranchSamples | None:
         """Sample a thread in quick succession, unless that was of no use lately.
 
-        It tells nothing of bursts whose registers are known at few moments.
+        It tells nothing of bursts whose registers are known at few moments. An event that stays
+        open costs the thread something at each switch.
         """
         is_of_use = self._without_moments < _FEW or self._without_moments % _RARELY == 0
-        if order.sample_seconds is None or not is_of_use:
-            return None
-        return self._close_sampler.sample(tid)
+        samples = None
+        if order.sample_seconds is not None and is_of_use:
+            samples = self._close_sampler.sample(tid)
+        if samples is None or order.is_thinned:
+            self._close_sampler.close()
+        return samples
 
     def _with_open_lines(
         self, counted: CountedBurst, source: AccessSource, order: CaptureOrder

@@ -10,7 +10,7 @@ from memsampd.machines.findings import Finding, State
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, measure_switch_cost
 from memsampd.sampler.perf.source import TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter, planned_share
-from memsampd.sampler.perf.ticks import cost_of_ticks
+from memsampd.sampler.perf.ticks import cost_of_ticks, tickless_cpus_of
 from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
 from memsampd.sampler.process.status import count_sleeps, read_threads
 from memsampd.sampler.process.target import check_target
@@ -38,7 +38,7 @@ def diagnose_target(
         max_stop_seconds: how long a thread may be held.
         period_seconds: CPU time between branch samples.
         budget_share: of its CPU time: so much may they take at switches.
-        by_ticks: they are taken by the kernel's ticks, not by a timer.
+        by_ticks: they are taken by the kernel's ticks, where its CPUs have these, not by a timer.
     """
     try:
         facts = check_target(pid)
@@ -49,7 +49,7 @@ def diagnose_target(
     detail = f"{facts.identity.pid} ({facts.identity.command}) can be observed"
     state = State.LIMITED if notes else State.OK
     cost, counter = SamplingCost(switch=measure_switch_cost()), SwitchCounter(facts.identity.pid)
-    if by_ticks:
+    if by_ticks and not tickless_cpus_of(facts.identity.pid):
         cost, budget_share = cost_of_ticks(cost), math.inf  # it is sampled all the time
     counter.look(time.monotonic())
     cpu_seconds, sleeps = _look(facts.identity.pid)

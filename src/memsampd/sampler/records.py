@@ -64,6 +64,9 @@ class BranchSamples(msgspec.Struct, frozen=True):
         weight: each sample stands for so many times its CPU time, as samples were taken for a
             part of the time only.
         cpu_seconds: CPU time of each sample, shape (n,), float64; None where it is the period.
+        thread_seconds: CPU time of its thread up to each sample, from some moment on, shape (n,),
+            float64, NaN where it is not known: of samples that come at even distances of wall time;
+            None where these are of CPU time.
         counted: what was counted up to each sample; None where nobody asked.
         registers: rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8..r15 at each sample, shape (n, 16),
             uint64; shape (0, 16) where nobody asked.
@@ -86,6 +89,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
     throttled: int = 0
     exec_seconds: tuple[float, ...] = ()
     cpu_seconds: NDArray[np.float64] | None = None
+    thread_seconds: NDArray[np.float64] | None = None
     counted: Counted | None = None
     weight: float = 1.0
     left_out: int = 0
@@ -105,6 +109,7 @@ class BranchSamples(msgspec.Struct, frozen=True):
             self.period_seconds,
             self.registers[row],
             cpu_seconds=None if self.cpu_seconds is None else self.cpu_seconds[row],
+            thread_seconds=None if self.thread_seconds is None else self.thread_seconds[row],
             counted=None if self.counted is None else self.counted.part(row),
             weight=self.weight,
         )

@@ -21,6 +21,7 @@ from memsampd.daemon.ledger import Ledger
 from memsampd.daemon.pipeline import Pipeline, PipelineParts
 from memsampd.daemon.planner import BurstLimits, Planner
 from memsampd.daemon.sampled_lines import SampledLine
+from memsampd.daemon.sampling import Sampling
 from memsampd.daemon.tracer import CaptureOrder, CaptureResult, CountedBurst
 from memsampd.daemon.turns import Actions, Counts, Turn
 from memsampd.daemon.watching import OPEN_LINES, SHORT_BURST, WatchPlan
@@ -77,6 +78,7 @@ class World:
         rate: accesses per second, which a register counts; None: registers are not known.
         area_bytes: its code reads all over so large an area; None: there is no code to be seen.
         before: what another session learned of the program.
+        sampled_share: for this part of the time branches are sampled.
     """
 
     answer: Callable[[CaptureOrder], Answer] = lambda order: BURST
@@ -106,6 +108,7 @@ class World:
     memory: MemoryUse | None = None  # told in the next turn
     period_seconds: float = PERIOD_SECONDS  # of samples
     most_phases: int = 64
+    sampled_share: float = 1.0
 
     def __post_init__(self) -> None:
         schedule = make_schedule(
@@ -207,6 +210,7 @@ class World:
         own = self.own_cpu_seconds
         turn = Turn(now, now, own, samples, results, "other", "/bin/other", free_watches=4)
         turn = replace(turn, sampled_lines=self.sampled_lines, memory=self.memory)
+        turn = replace(turn, sampling=Sampling(share=self.sampled_share))
         self.sampled_lines, self.memory = [], None
         if self.watch_error is not None:
             refused = [(order, self.watch_error) for order in self.watch_orders]
@@ -970,3 +974,10 @@ def test_accesses_from_elsewhere_leave_what_is_known_and_what_was_spent() -> Non
     assert world.orders
     assert all(not order.seek_ips for order in world.orders)
     assert pipeline.counts.windows > 100
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_orders_tell_who_is_sampled_for_a_part_of_the_time(share: float) -> None:
+    world = World(sampled_share=share)
+    world.run()
+    assert {order.is_thinned for order in world.orders} == {share < 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd.errors import CapabilityError
 from memsampd.machines.pmu import HardwareEvent
@@ -163,6 +164,25 @@ def test_it_tells_how_much_of_its_time_a_thread_was_in_user_mode() -> None:
     clock.add(branch_samples([100] * 20, seconds, going(1000, 20)), {7: 0.05})
     assert clock.by_user_time(7, 0.0, 0.05) == pytest.approx(1.25)
     assert clock.by_user_time(8, 0.0, 0.05) == 1.0
+
+
+def test_rates_are_told_by_user_time() -> None:
+    """A fifth of its CPU time is in the kernel, where no sample finds it and nothing is counted."""
+    clock, count = CounterClock(), 40
+    seconds = (np.arange(1, count + 1) * 0.0025).tolist()
+    counted = replace(going(1000, count), seconds=np.full(count, 0.0025))
+    clock.add(branch_samples([100] * count, seconds, counted), {7: count * 0.0025})
+    found = clock.measure(stretch(0.05, [100]))
+    assert found is not None
+    assert found[0].accesses_per_cpu_second == pytest.approx(500_000)
+    (rate,) = clock.rates(0.0, 0.1)
+    assert rate.accesses_per_cpu_second == pytest.approx(500_000)
+    speed = clock.speed(0.0, 0.1)
+    assert speed is not None
+    assert speed.accesses_per_cpu_second == pytest.approx(500_000)
+    assert speed.instructions_per_cpu_second == pytest.approx(4500)
+    assert speed.cycles_per_instruction == pytest.approx(1.0)
+    assert speed.cpu_seconds == pytest.approx(count * 0.002)
 
 
 def test_what_cannot_be_told_is_not_guessed() -> None:

@@ -16,7 +16,7 @@ from memsampd.machines.pmu import EventPlan, HardwareEvent
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.perf.ticks import NO_TICKS, Ticks
-from memsampd.sampler.pmu.addresses import LOAD, STORE, UNKNOWN, valid_accesses, written
+from memsampd.sampler.pmu.addresses import valid_accesses
 from memsampd.sampler.pmu.choice import NO_PMU, PmuTrials, choose, try_plan
 from memsampd.sampler.pmu.periods import PeriodJudge, RandomPeriods
 from memsampd.sampler.pmu.trial import Trial, settle, try_counter, try_sampled
@@ -110,7 +110,6 @@ def test_addresses_of_pebs() -> None:
     made["address"] = [0x1000, 0x2000, 0, 1 << 63, 0x3000]
     made["data_source"] = [0x02, 0x04, 0x02, 0x02, 0x08]
     assert valid_accesses(made, False).tolist() == [True, True, False, False, False]
-    assert written(made, False).tolist() == [LOAD, STORE, LOAD, LOAD, UNKNOWN]
 
 
 def test_addresses_of_ibs() -> None:
@@ -127,7 +126,6 @@ def test_addresses_of_ibs() -> None:
         load | is_valid | prefetch,
     ]
     assert valid_accesses(made, True).tolist() == [True, True, True, False, False, False]
-    assert written(made, True).tolist()[:3] == [LOAD, STORE, STORE]
 
 
 def test_periods_are_random_and_multiples() -> None:
@@ -215,6 +213,14 @@ def test_ticks_are_chosen_where_they_come_as_often_as_samples_are_wanted() -> No
     assert choose(all_tried(), ticks=TICKS, period_seconds=0.004).branches == "pmu"
     counted = choose(all_tried(refused="branches"), ticks=TICKS, period_seconds=0.004)
     assert (counted.branches, counted.clock) == ("timer", "counters")
+
+
+def test_cpus_without_ticks_are_sampled_by_the_timer() -> None:
+    choice = choose(NO_PMU, ticks=TICKS, period_seconds=0.004, tickless_cpus=(2, 3))
+    assert choice.branches == "timer"
+    assert "CPUs that it may run on have no ticks (nohz_full=2, 3)" in choice.said
+    asked = choose(NO_PMU, "ticks", ticks=TICKS, period_seconds=0.004, tickless_cpus=(2,))
+    assert asked.branches == "ticks"
 
 
 def test_ticks_that_a_user_wants() -> None:

@@ -154,6 +154,18 @@ def test_what_was_disturbed_between_two_samples_tells_nothing() -> None:
     assert measured(clock, stretch({RBX: 200_000})) is None
 
 
+@pytest.mark.parametrize(
+    ("ran", "is_timed"), [(1.0, True), (0.9, True), (0.5, False), (np.nan, False)]
+)
+def test_samples_of_even_distances_in_wall_time_tell_how_long_a_thread_ran(
+    ran: float, is_timed: bool
+) -> None:
+    """As those by the kernel's ticks, of a thread that waits for others between two of them."""
+    samples, clock = thread(counting(1e9)), ProgressClock()
+    clock.add(msgspec.structs.replace(samples, thread_seconds=5.0 + ran * samples.time_seconds))
+    assert (measured(clock, stretch({RBX: 200_000})) is not None) == is_timed
+
+
 def test_only_samples_in_the_code_of_the_burst_count() -> None:
     clock = ProgressClock()
     clock.add(thread(counting(5e8), OTHER))

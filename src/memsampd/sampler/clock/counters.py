@@ -26,7 +26,8 @@ class CounterClock:
 
     What was counted up to a sample counts for the code of a burst if that sample and the one
     before of its thread were found in it. Counters count instructions' loads and stores: one that
-    gathers many words, or crosses a line, counts once.
+    gathers many words, or crosses a line, counts once. They count user mode only, but the time that
+    they count is all CPU time: rates are converted to user time.
     """
 
     name = "counters"
@@ -81,7 +82,8 @@ class CounterClock:
         # By how much the samples' own rates differ, longer ones counting more.
         variance = float(seconds @ (accesses / seconds / mean - 1) ** 2) / total
         error = float(np.sqrt(variance / len(rows)))
-        timed = TimedStretch(round(float(accesses.sum())), total, self.name, error=error)
+        user_seconds = total / self._user_time.factor_about(stretch.tid, stretch.time_seconds)
+        timed = TimedStretch(round(float(accesses.sum())), user_seconds, self.name, error=error)
         return timed, self._code_of(stretch.code_ip)
 
     def rates(self, start_seconds: float, end_seconds: float) -> tuple[CodeRate, ...]:
@@ -91,6 +93,7 @@ class CounterClock:
             rows = self._rows(start_seconds, end_seconds, code_ip)
             accesses, seconds = self._counted[rows][:, [0, 3]].sum(axis=0).tolist()
             if len(rows) >= _WINDOW_LEAST and accesses > 0:
+                seconds /= self._by_user_time(rows, start_seconds, end_seconds)
                 found.append(CodeRate(code, accesses / seconds, len(rows)))
         return tuple(found)
 
@@ -104,8 +107,15 @@ class CounterClock:
         accesses, instructions, cycles, seconds = self._counted[rows].sum(axis=0).tolist()
         if not seconds > 0:
             return None
+        seconds /= self._by_user_time(rows, start_seconds, end_seconds)
         each = cycles / instructions if instructions > 0 else float("nan")
         return Speed(accesses / seconds, instructions / seconds, each, seconds)
+
+    def _by_user_time(
+        self, rows: NDArray[np.int64], start_seconds: float, end_seconds: float
+    ) -> float:
+        """CPU time of the threads of some samples in a second of their user time."""
+        return self._user_time.factor(set(self._tid[rows].tolist()), start_seconds, end_seconds)
 
     def _rows(
         self,

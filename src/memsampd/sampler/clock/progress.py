@@ -38,7 +38,6 @@ _NEAR_SECONDS = 1.0
 # By what samples about a burst may differ from those just before it: threads go faster and slower
 # from millisecond to millisecond.
 _SAME_AS_CLOSELY = 1.6
-_AROUND = 0.05  # seconds about a burst: how much of these was user time
 _CLOSE_SECONDS = 3.2e-3  # that samples in quick succession take
 _CLOSE_REMEMBERED = 8  # bursts
 _RELEASE, _END = 1, 2  # of a burst, among the moments of its stretch
@@ -96,8 +95,7 @@ class ProgressClock:
         if found is None:
             return None
         timed, code = found
-        at = stretch.time_seconds
-        by_user_time = self._user_time.factor({stretch.tid}, at - _AROUND, at + _AROUND)
+        by_user_time = self._user_time.factor_about(stretch.tid, stretch.time_seconds)
         return replace(timed, accesses=round(timed.accesses * by_user_time)), code
 
     def _measure_repeated(self, stretch: Stretch) -> tuple[TimedStretch, int] | None:

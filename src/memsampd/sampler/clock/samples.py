@@ -24,10 +24,15 @@ class LatestSamples:
         self._time = Latest(_SAMPLES, np.float64)  # ascending
         self._registers = Latest(_SAMPLES, np.uint64, no_registers().shape[1])
         self._used = Latest(_SAMPLES, np.float64)  # CPU time since the sample before
+        self._ran = Latest(_SAMPLES, np.float64)  # CPU time of its thread, NaN if nobody tells
+        self._is_told = False  # that
 
     def add(self, samples: BranchSamples) -> None:
         """Remember some."""
+        ran = samples.thread_seconds
         self._used.add(samples.each_cpu_seconds)
+        self._ran.add(np.full(len(samples), np.nan) if ran is None else ran)
+        self._is_told |= ran is not None
         self._ip.add(samples.ip)
         self._tid.add(samples.tid)
         self._time.add(samples.time_seconds)
@@ -53,11 +58,14 @@ class LatestSamples:
         """
         is_own = self._tid.rows[inside] == tid
         own = inside if is_own.all() else inside.start + np.flatnonzero(is_own)
+        used = self._used.rows[own]
+        if self._is_told:  # they are as far apart in wall time: the thread may have waited
+            used = np.minimum(used, np.diff(self._ran.rows[own], prepend=np.nan))
         return undisturbed(
             self._ip.rows[own],
             self._time.rows[own],
             self._registers.rows[own],
-            self._used.rows[own],
+            used,
             code_ip,
         )
 
@@ -79,7 +87,7 @@ def undisturbed(
         ip: where each sample found it, shape (n,).
         time_seconds: when, shape (n,).
         registers: shape (n, 16).
-        used_seconds: CPU time since the sample before, shape (n,).
+        used_seconds: CPU time since the sample before, shape (n,); NaN: not known.
         code_ip: only pairs of which both are in this code; None: all.
     """
     lasted, used = time_seconds[1:] - time_seconds[:-1], used_seconds[1:]

@@ -14,6 +14,7 @@ import msgspec
 
 from memsampd.sampler.records import BranchSamples
 
+_AROUND_SECONDS = 0.05  # about a burst: how much of these was user time
 _TURNS = 64  # that are remembered of a thread
 _THREADS = 256  # that are remembered: the first ones are forgotten
 _SAMPLES_LEAST = 16
@@ -76,6 +77,13 @@ class UserTime:
             return 1.0
         user = sum(part.user_seconds for part in found)
         return min(max(sum(part.cpu_seconds for part in found) / user, 1.0), _MOST)
+
+    def factor_about(self, tid: int, time_seconds: float) -> float:
+        """The same of a thread about a burst that began at this CLOCK_MONOTONIC time."""
+        start_seconds, end_seconds = (
+            time_seconds + at for at in (-_AROUND_SECONDS, _AROUND_SECONDS)
+        )
+        return self.factor({tid}, start_seconds, end_seconds)
 
     def _between(self, tid: int, start_seconds: float, end_seconds: float) -> list[_Part]:
         """The parts that overlap an interval."""

@@ -193,7 +193,11 @@ class SamplerOptions(msgspec.Struct, frozen=True):
 
 
 def own_thread(
-    event: HardwareEvent, period: int, ring_bytes: int, fields: int
+    event: HardwareEvent,
+    period: int,
+    ring_bytes: int,
+    fields: int,
+    inherit: int = _core.INHERIT_NOTHING,
 ) -> list[tuple[int, ...]]:
     """Open an event of the calling thread, as ``open_groups`` does, for trials and measurements.
 
@@ -209,7 +213,7 @@ def own_thread(
         groups=(EventGroup(event),),
         fields=fields,
     )
-    return options.open_groups(threading.get_native_id(), -1, _core.INHERIT_NOTHING)
+    return options.open_groups(threading.get_native_id(), -1, inherit)
 
 
 def close_all(groups: Iterable[tuple[int, ...]]) -> None:

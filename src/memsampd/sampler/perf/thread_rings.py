@@ -66,7 +66,12 @@ class PerThreadRings:
                 return
             room = options.affordable(len(new), files, len(self._threads) * files)
             chosen = new if len(new) <= room else self._rng.sample(new, room)
+            before = tuple(self._threads)
             opened = [tid for tid in chosen if self._open_thread(tid)]
+            if options.pid in opened:
+                # Perhaps another thread has executed a program, and has this id now and two events.
+                for tid in before:
+                    self._close_thread(tid)
             if len(chosen) < len(new):  # it takes too long to be asked each time
                 self._full = len(threads), len(self._threads)
                 options.check_files((len(self._threads) + 1) * files)

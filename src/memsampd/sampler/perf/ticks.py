@@ -9,11 +9,12 @@ samples for next to nothing.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import re
 import time
 from collections import Counter
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import msgspec
@@ -22,11 +23,18 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from memsampd import _core
-from memsampd.errors import CapabilityError, MemsampdError
+from memsampd.errors import CapabilityError, MemsampdError, TargetError
+from memsampd.machines.cpulist import tickless_cpus
 from memsampd.machines.pmu import HardwareEvent
 from memsampd.sampler.perf.costs import SamplingCost, SwitchCost, tick_seconds
 from memsampd.sampler.perf.counts import NO_COUNTERS
-from memsampd.sampler.perf.groups import EventGroup, SamplerOptions, close_all, own_thread
+from memsampd.sampler.perf.groups import (
+    TASK_CLOCK,
+    EventGroup,
+    SamplerOptions,
+    close_all,
+    own_thread,
+)
 from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.perf.source import (
@@ -36,6 +44,8 @@ from memsampd.sampler.perf.source import (
     wakeup_bytes,
 )
 from memsampd.sampler.process.cputime import process_cpu_ns
+from memsampd.sampler.process.schedstat import ThreadTimes
+from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BranchSamples
 
 TRACEFS = Path("/sys/kernel/tracing")
@@ -44,17 +54,20 @@ SAMPLE_SECONDS = 9e-6
 _TRACEPOINT = "events/timer/hrtimer_expire_entry"
 # Where the core looks for the function of the timer (_core/perf/records.c).
 _FUNCTION_FIELD = re.compile(r"void \* function;\s*offset:24;\s*size:8;")
-_RECORD_BYTES = 320  # of one sample in the ring, about
+_RECORD_BYTES = 352  # of one sample in the ring, about
 _TRIAL_RING_BYTES = 64 << 10
 _TRIAL_FIELDS = _core.SAMPLE_CHAIN | _core.SAMPLE_RAW | _core.SAMPLE_REGISTERS
 _TRIAL_TICKS, _TRIAL_TICKS_MOST = 4, 16  # worth of CPU time of this thread
 _TRIAL_LEAST = 3  # that must have come, and be alike
 _TRIAL_REGULAR, _TRIAL_OFF_MOST = 0.75, 0.1  # so many of them, so close to a multiple of a tick
 _TRIAL_MOST_SECONDS = 1.0
+_UNSEEN_PERIOD_NS = 1 << 40  # nothing comes of it
 _PURE_TURNS = 10_000  # of a loop in user mode, some 0.2 ms, from one look at the clock to the next
 # Of the ticks that the target's CPU time stands for: fewer or more, and it runs in step with them.
 _IN_STEP = 1.6
+_HARDLY_ANY = 0.05  # so few come, one a second, where the tick is off
 _JUDGED_TICKS = 250
+_NEVER_WAITS = 0.85  # of the time on a CPU, at least
 
 
 class Ticks(msgspec.Struct, frozen=True):
@@ -65,6 +78,7 @@ class Ticks(msgspec.Struct, frozen=True):
         entry: address from which the kernel was entered, if it was from user mode.
         seconds: from one tick to the next.
         why_not: why they cannot be had, and what to do.
+        tells_time: samples can tell the CPU time of their threads, new ones too (Linux 6.13).
         descriptor: of a disabled event that stays open: when the last one of a tracepoint is
             closed the kernel waits for all CPUs, 20 to 50 ms, and so would each session. -1: none.
     """
@@ -73,6 +87,7 @@ class Ticks(msgspec.Struct, frozen=True):
     entry: int = 0
     seconds: float = 0.0
     why_not: str = ""
+    tells_time: bool = False
     descriptor: int = -1
 
     def every(self, period_seconds: float) -> int:
@@ -96,6 +111,20 @@ def cost_of_ticks(timer: SamplingCost) -> SamplingCost:
     """
     open_seconds = timer.switch.open_seconds
     return SamplingCost(SAMPLE_SECONDS, SwitchCost(open_seconds, open_seconds))
+
+
+def tickless_cpus_of(pid: int, sys_root: Path = Path("/sys")) -> tuple[int, ...]:
+    """CPUs that threads of a process may run on, and that have no tick then, ascending.
+
+    Args:
+        pid: the process.
+        sys_root: root of sysfs.
+    """
+    tickless, found = frozenset(tickless_cpus(sys_root)), set[int]()
+    for tid in list_threads(pid) if tickless else ():
+        with suppress(OSError):  # it has just ended
+            found |= tickless & os.sched_getaffinity(tid)
+    return tuple(sorted(found))
 
 
 def tracepoint_id(root: Path = TRACEFS) -> int:
@@ -145,11 +174,27 @@ def try_ticks(root: Path = TRACEFS) -> Ticks:
                 return found
             fcntl.ioctl(descriptor, _core.PERF_EVENT_IOC_DISABLE, 0)
             opened.pop_all()
-            return replace(found, descriptor=descriptor)
+            return replace(found, tells_time=_tells_time(), descriptor=descriptor)
     except MemsampdError as error:
         return Ticks(why_not=str(error))
     except OSError as error:
         return Ticks(why_not=str(explain_refusal(error, "the tracepoint of timers")))
+
+
+def _tells_time() -> bool:
+    """Whether events that new threads inherit can be read at each sample."""
+    try:
+        groups = own_thread(
+            TASK_CLOCK,
+            _UNSEEN_PERIOD_NS,
+            _TRIAL_RING_BYTES,
+            _core.SAMPLE_COUNTS,
+            _core.INHERIT_THREADS,
+        )
+    except OSError:
+        return False
+    close_all(groups)
+    return True
 
 
 def _found_ticks(ring: _core.PerfRing, timers: HardwareEvent) -> Ticks:
@@ -198,7 +243,8 @@ class TickSource(StreamedBranches):
 
     A sample is taken at every tick, or every so many, that interrupts a thread in user mode. Where
     a tick finds it in the kernel it was entered from elsewhere, and there is no sample. A program
-    that runs in step with ticks is seen too often, or not at all: that is noticed, and told.
+    that runs in step with ticks is seen too often, or not at all: that is noticed, and told. They
+    come at even distances of wall time: each tells its thread's CPU time, where the kernel does.
 
     Args:
         pid: the process to sample.
@@ -234,9 +280,14 @@ class TickSource(StreamedBranches):
         assert ticks.event is not None
         every = ticks.every(period_seconds)
         period_seconds = every * ticks.seconds
-        self._pid, self._entry = pid, ticks.entry
+        self._pid, self._entry, self._tells_time = pid, ticks.entry, ticks.tells_time
+        self._times = ThreadTimes(pid)
+        self._asked_seconds: dict[int, float] = {}  # by thread, at the last read
         self._judges = not follow_forks
         self._ticks, self._judged_cpu_seconds = 0, process_cpu_ns(pid) * 1e-9
+        fields = _core.SAMPLE_CHAIN | _core.SAMPLE_REGISTERS
+        if ticks.tells_time:
+            fields |= _core.SAMPLE_COUNTS
         options = SamplerOptions(
             pid=pid,
             period=every,
@@ -245,7 +296,7 @@ class TickSource(StreamedBranches):
             follow_forks=follow_forks,
             most_files=most_files,
             groups=(EventGroup(ticks.event),),
-            fields=_core.SAMPLE_CHAIN | _core.SAMPLE_REGISTERS,
+            fields=fields,
             seed=seed,
         )
         super().__init__(period_seconds, NO_COUNTERS, options, _RECORD_BYTES)
@@ -255,7 +306,27 @@ class TickSource(StreamedBranches):
         found = self._found(timeout_seconds)
         if self._judges and not self.ended:
             self._judge(len(found.samples) + found.lost)
-        return self._told(replace(found, samples=self._of_user_code(found.samples)))
+        samples = self._of_user_code(found.samples)
+        told = self._told(replace(found, samples=samples))
+        return replace(told, thread_seconds=self._thread_seconds(samples))
+
+    def _thread_seconds(self, samples: NDArray[np.void]) -> NDArray[np.float64]:
+        """CPU time of each sample's thread; where samples do not tell, of threads that never wait.
+
+        These had a CPU for nearly all of the time since they were asked at the last read: they used
+        as much CPU time as passed.
+        """
+        if self._tells_time:  # an event goes on to be enabled wherever its thread runs
+            return np.asarray(samples["enabled_ns"] * 1e-9)
+        tids, now_seconds = dict.fromkeys(samples["tid"].tolist()), time.monotonic()
+        used = self._times.since(tids)
+        never_wait = [
+            tid
+            for tid, seconds in used.items()
+            if seconds > _NEVER_WAITS * (now_seconds - self._asked_seconds.get(tid, -math.inf))
+        ]
+        self._asked_seconds = dict.fromkeys(tids, now_seconds)
+        return np.where(np.isin(samples["tid"], never_wait), samples["time_ns"] * 1e-9, np.nan)
 
     def latest(self, count: int) -> BranchSamples:
         """Return so many of the latest samples that are to be read, to be read all the same.
@@ -275,7 +346,7 @@ class TickSource(StreamedBranches):
         self._ticks += ticks
         try:
             cpu_seconds = process_cpu_ns(self._pid) * 1e-9
-        except OSError:  # it has just ended
+        except TargetError:  # it has just ended
             return
         expected = (cpu_seconds - self._judged_cpu_seconds) / self.period_seconds
         if max(expected, self._ticks) < _JUDGED_TICKS:
@@ -283,8 +354,13 @@ class TickSource(StreamedBranches):
         part = self._ticks / expected if expected > 0 else float("inf")
         self._notes = ()
         if not 1 / _IN_STEP < part < _IN_STEP:
+            why = (
+                "its CPUs have hardly any ticks, as with nohz_full="
+                if part < _HARDLY_ANY
+                else "it runs in step with the kernel's ticks"
+            )
             self._notes = (
-                f"it runs in step with the kernel's ticks: these stand for {part:.2g} times its "
-                "CPU time (--branches timer samples it by a timer of its own)",
+                f"{why}: these stand for {part:.2g} times its CPU time "
+                "(--branches timer samples it by a timer of its own)",
             )
         self._ticks, self._judged_cpu_seconds = 0, cpu_seconds

@@ -17,13 +17,11 @@ from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.pmu.periods import RandomPeriods
 
 _RING_BYTES = 128 << 10
-_LOADS, _STORES, _PREFETCHES = 0x02, 0x04, 0x08  # PERF_MEM_OP_ of a sample's data source
+_PREFETCHES = 0x08  # PERF_MEM_OP_ of a sample's data source
 # IbsOpData3 of AMD.
 _IBS_LOAD, _IBS_STORE = np.uint64(1 << 0), np.uint64(1 << 1)
 _IBS_ADDRESS_VALID, _IBS_PREFETCH = np.uint64(1 << 17), np.uint64(1 << 21)
 _USER_END = np.uint64(1 << 47)
-
-LOAD, STORE, UNKNOWN = 0, 1, -1
 
 
 class SampledAccesses(msgspec.Struct, frozen=True):
@@ -31,9 +29,7 @@ class SampledAccesses(msgspec.Struct, frozen=True):
 
     Attributes:
         tid: thread of each, shape (n,), int32.
-        ip: instruction, shape (n,), uint64; the one after it, or a later one, where samples skid.
         address: first byte that it referenced, shape (n,), uint64.
-        is_write: LOAD, STORE or UNKNOWN, shape (n,), int8.
         time_seconds: CLOCK_MONOTONIC, shape (n,), float64, ascending.
         lost: samples that the kernel dropped since the read before.
         throttled: throttle events since then (each hides an unknown number).
@@ -41,16 +37,14 @@ class SampledAccesses(msgspec.Struct, frozen=True):
     """
 
     tid: NDArray[np.int32]
-    ip: NDArray[np.uint64]
     address: NDArray[np.uint64]
-    is_write: NDArray[np.int8]
     time_seconds: NDArray[np.float64]
     lost: int = 0
     throttled: int = 0
     invalid: int = 0
 
     def __len__(self) -> int:
-        return len(self.ip)
+        return len(self.address)
 
 
 def sample_fields(events: Sequence[HardwareEvent]) -> int:
@@ -74,17 +68,6 @@ def valid_accesses(samples: NDArray[np.void], is_ibs: bool) -> NDArray[np.bool_]
     is_access = (op & (_IBS_LOAD | _IBS_STORE)) != 0
     is_told = (op & _IBS_ADDRESS_VALID) != 0
     return np.asarray(is_valid & is_access & is_told & ((op & _IBS_PREFETCH) == 0))
-
-
-def written(samples: NDArray[np.void], is_ibs: bool) -> NDArray[np.int8]:
-    """Whether they are LOAD, STORE or UNKNOWN, shape (n,), int8; what does both is a STORE."""
-    if is_ibs:
-        load = (samples["ibs_op_data3"] & _IBS_LOAD) != 0
-        store = (samples["ibs_op_data3"] & _IBS_STORE) != 0
-    else:
-        load = (samples["data_source"] & np.uint64(_LOADS)) != 0
-        store = (samples["data_source"] & np.uint64(_STORES)) != 0
-    return np.where(store, STORE, np.where(load, LOAD, UNKNOWN)).astype(np.int8)
 
 
 class AccessSampler(Closing):
@@ -144,9 +127,7 @@ class AccessSampler(Closing):
         samples = found.samples[is_valid]
         return SampledAccesses(
             tid=samples["tid"].astype(np.int32),
-            ip=samples["ip"].astype(np.uint64),
             address=samples["address"].astype(np.uint64),
-            is_write=written(samples, self._is_ibs),
             time_seconds=samples["time_ns"].astype(np.float64) * 1e-9,
             lost=found.lost,
             throttled=found.throttled,

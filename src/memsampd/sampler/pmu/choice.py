@@ -179,6 +179,7 @@ def choose(
     clock: ClockChoice = "auto",
     ticks: Ticks = NO_TICKS,
     period_seconds: float = PERIODS_SECONDS[0],
+    tickless_cpus: Sequence[int] = (),
 ) -> Choice:
     """Choose sources: what the user wants, else what the PMU has if it is exact, else ticks.
 
@@ -188,19 +189,25 @@ def choose(
         clock: what accesses are to be timed by.
         ticks: what came of trying them.
         period_seconds: CPU time between samples that is wanted.
+        tickless_cpus: those that the target may run on, and that have no ticks then.
 
     Raises:
         CapabilityError: what the user wants is not to be had here; why.
     """
     chosen_clock, why_clock = _choose_clock(trials, clock)
     chosen_branches, why_branches = _choose_branches(
-        trials, branches, chosen_clock, ticks, period_seconds
+        trials, branches, chosen_clock, ticks, period_seconds, tickless_cpus
     )
     return Choice(chosen_branches, chosen_clock, tuple(dict.fromkeys((why_branches, why_clock))))
 
 
 def _choose_branches(
-    trials: PmuTrials, branches: BranchChoice, clock: str, ticks: Ticks, period_seconds: float
+    trials: PmuTrials,
+    branches: BranchChoice,
+    clock: str,
+    ticks: Ticks,
+    period_seconds: float,
+    tickless_cpus: Sequence[int],
 ) -> tuple[BranchKind, str]:
     if branches == "timer":
         return "timer", "the timer is wanted"
@@ -209,7 +216,7 @@ def _choose_branches(
         whys.append(_why_no_pmu(trials, branches, clock))
         if not whys[0]:
             return "pmu", "the PMU's branches passed their trial"
-    why = _why_no_ticks(ticks, branches, clock, period_seconds)
+    why = _why_no_ticks(ticks, branches, clock, period_seconds, tickless_cpus)
     whys.append(why or "ticks passed their trial")
     return "timer" if why else "ticks", "; ".join(whys)
 
@@ -225,7 +232,13 @@ def _why_no_pmu(trials: PmuTrials, branches: BranchChoice, clock: str) -> str:
     return why
 
 
-def _why_no_ticks(ticks: Ticks, branches: BranchChoice, clock: str, period_seconds: float) -> str:
+def _why_no_ticks(
+    ticks: Ticks,
+    branches: BranchChoice,
+    clock: str,
+    period_seconds: float,
+    tickless_cpus: Sequence[int],
+) -> str:
     """Why a timer of our own, which costs more, is used in place of ticks."""
     why = ticks.why_not
     if not why and clock == "counters":
@@ -239,6 +252,9 @@ def _why_no_ticks(ticks: Ticks, branches: BranchChoice, clock: str, period_secon
                 f"ticks come every {1e3 * ticks.seconds:g} ms, "
                 f"samples are to come every {1e3 * period_seconds:.2g}"
             )
+        elif tickless_cpus:
+            cpus = ", ".join(map(str, tickless_cpus))
+            why = f"CPUs that it may run on have no ticks (nohz_full={cpus})"
     return why
 
 

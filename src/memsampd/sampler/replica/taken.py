@@ -128,5 +128,11 @@ class Taken(msgspec.Struct, frozen=True):
                 f"the kernel refuses to let us trace process {pid}: {os.strerror(self.error)}",
                 "see memsampd doctor; another tracer (gdb, strace) may hold it",
             )
+        if self.end == "memory":  # before its thread was to be held
+            return CaptureError(
+                "memory",
+                "memsampd is out of memory, or of timers",
+                "allow it more (MemoryMax=, ulimit -v and -i); it is tried again",
+            )
         cause, remedy = _CAUSES[self.status]
         return CaptureError(self.status, f"process {pid}: {cause}", remedy)
