@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -44,6 +44,7 @@ TOUCHING = r"""
 #include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Does what each letter of its input says with one word of a line of its own. */
@@ -56,7 +57,9 @@ static void *touch(void *unused)
     return NULL;
 }
 
-static struct worker { sem_t asked, answered; int ends; pthread_t thread; } early, late;
+static struct worker { sem_t asked, answered; int ends, spins; pthread_t thread; } early, late;
+
+static void spin_for(double seconds);
 
 static void *wait_and_touch(void *argument)
 {
@@ -65,7 +68,10 @@ static void *wait_and_touch(void *argument)
         sem_wait(&worker->asked);
         if (worker->ends)
             return NULL;
-        touch(NULL);
+        if (worker->spins)
+            spin_for(0.4);
+        else
+            touch(NULL);
         sem_post(&worker->answered);
     }
 }
@@ -97,6 +103,20 @@ static void spin(int times)
         ;
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void spin_for(double seconds)
+{
+    const double end = cpu_seconds() + seconds;
+    while (cpu_seconds() < end)
+        spin(100000);
+}
+
 int main(int argc, char **argv)
 {
     char letter;
@@ -113,6 +133,7 @@ int main(int argc, char **argv)
         case 'k': if (pipe((int *)&line.words[0]) < 0) return 8; break; /* the kernel writes */
         case 'p': pthread_create(&thread, NULL, touch, NULL); pthread_join(thread, NULL); break;
         case 'o': ask(&early); break; /* the other thread does */
+        case 'w': early.spins = 1; ask(&early); early.spins = 0; break; /* the other thread works */
         case 'b': begin(&late); break;
         case 'l': ask(&late); break;
         case 'e': end(&late); break;
@@ -316,6 +337,55 @@ def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
             assert (touched.end, since_hit_seconds < LIMIT_SECONDS) == ("evicted", True)
         assert touched.patience_seconds == silent.patience_seconds == LIMIT_SECONDS
         assert silent.cpu_seconds[-1] >= LIMIT_SECONDS
+        assert target.end() == 5
+
+
+def test_the_kernels_word_ends_what_has_a_limit(
+    touching: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timer and what it counts are two clocks: as if the timer went twice as fast."""
+    real = _core.Breakpoints
+
+    def fast(
+        tid: int,
+        words: Sequence[tuple[int, int]],
+        hits: int,
+        counters: Sequence[tuple[int, int, int, int, int]],
+        sees_kernel: bool,
+        cpu_ns: int,
+    ) -> _core.Breakpoints:
+        return real(tid, words, hits, counters, sees_kernel, cpu_ns // 2)
+
+    monkeypatch.setattr(_core, "Breakpoints", fast)
+    with running(touching) as target, closing(Watchpoints()) as points:
+        order = msgspec.structs.replace(target.order(), limit_seconds=LIMIT_SECONDS)
+        points.start(order)
+        target.do(300 * "s")
+        (watched,) = ended(points, 1)
+        assert (watched.end, watched.hit_words) == ("patience", ())
+        assert watched.cpu_seconds[-1] >= LIMIT_SECONDS
+        assert target.end() == 5
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_first_thread_that_reaches_the_limit_ends_the_watch(
+    touching: Path, is_gone: bool
+) -> None:
+    """Or its touches would be missed; those of others tell nothing from then on."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        order = msgspec.structs.replace(target.order(), limit_seconds=5 * LIMIT_SECONDS)
+        points.start(order, list_threads(pid))
+        target.do("ow")  # a w takes eight times as much
+        before_seconds = time.monotonic()
+        target.do("ot")
+        if is_gone:
+            (other,) = set(list_threads(pid)) - {pid}
+            points.follow([pid])  # as if it had ended
+            assert other not in points._watches[0].points
+        (watched,) = ended(points, 1)
+        assert (watched.end, watched.hit_words) == ("evicted", (0,))
+        assert watched.times_seconds[-1] < before_seconds
         assert target.end() == 5
 
 
@@ -525,6 +595,7 @@ def test_counters_that_are_taken_away_end_the_watch(touching: Path) -> None:
             """What the kernel says then; nothing here makes it do so."""
 
             hits, close = real.hits, real.close
+            ended_ns = real.ended_ns
 
             def clock(self) -> tuple[int, bool, int, bool]:
                 return 0, False, 0, True

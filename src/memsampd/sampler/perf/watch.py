@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -113,7 +114,9 @@ class Watch(msgspec.Struct):
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
     hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
     looks. What hits say is worked out when others have come: ``seen`` bytes of them were there,
-    the last one at ``last_hit_seconds`` of CPU time. Hits by the kernel only use words up.
+    the last one at ``last_hit_seconds`` of CPU time. Hits by the kernel only use words up. At
+    ``blind_seconds`` (CLOCK_MONOTONIC) the kernel ended it in the first thread that had reached the
+    limit: what others touched later tells nothing.
     """
 
     order: WatchOrder
@@ -129,6 +132,7 @@ class Watch(msgspec.Struct):
     lost_counters: bool = False
     seen: int = 0
     last_hit_seconds: float = 0.0
+    blind_seconds: float = math.inf
 
     def follow(self, tids: Sequence[int], most_threads: int) -> None:
         """Watch threads that have begun since, in place of those that have ended.
@@ -139,6 +143,7 @@ class Watch(msgspec.Struct):
         for tid in self.points.keys() - {self.order.tid, *tids}:
             ended = self.points.pop(tid)
             self.past.append(ended.hits())
+            self._note_end(ended)
             ended.close()
         room = max(most_threads - len(self.points), 0)
         tids = [tid for tid in tids if tid not in self.points][:room]
@@ -149,25 +154,36 @@ class Watch(msgspec.Struct):
 
     def look(self) -> None:
         """See whether it is over."""
-        task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
+        own = self.points[self.order.tid]
+        task_ns, is_alive, counted, is_given_up = own.clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         if is_given_up and self.looks:  # nothing is read any more
             _, cpu, last = self.looks[-1]
             counted = int(last)
+        for each in self.points.values():
+            self._note_end(each)
+        if ended_ns := own.ended_ns():  # its clock may stand still below the limit
+            now, cpu = ended_ns * 1e-9, max(cpu, self.order.limit_seconds or 0.0)
         self.looks = [*self.looks[-1:], (now, cpu, float(counted))]
         by_hits = self._look_at_hits()
+        is_cut = self.blind_seconds < now  # another thread reached the limit before
         if is_given_up and self.counters:
             self.end, self.lost_counters = "evicted", True
         elif not is_alive:
             self.end = "gone"
         elif by_hits == "returned":
             self.end = "returned"
-        elif cpu - self.last_hit_seconds >= self.patience_seconds:
+        elif not is_cut and cpu - self.last_hit_seconds >= self.patience_seconds:
             self.end = "patience"
         elif by_hits is not None:
             self.end = by_hits
-        elif now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
+        elif is_cut or now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
             self.end = "evicted"
+
+    def _note_end(self, points: _core.Breakpoints) -> None:
+        """Note when the kernel ended it in a thread, if it has."""
+        if ended_ns := points.ended_ns():
+            self.blind_seconds = min(self.blind_seconds, ended_ns * 1e-9)
 
     def _is_at_limit(self, cpu_seconds: float) -> bool:
         limit = self.order.limit_seconds
@@ -203,8 +219,10 @@ class Watch(msgspec.Struct):
         known_counts = np.concatenate([[0.0], mine["counted"].astype(np.float64), looks[:, 2]])
         order = np.argsort(known_times, kind="stable")
         hits = np.concatenate([mine, *others])
+        hits = hits[hits["time_ns"] * 1e-9 <= self.blind_seconds]
         hits = hits[np.argsort(hits["time_ns"], kind="stable")]
-        times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, looks[-1:, 0]])
+        end_seconds = min(self.looks[-1][0], self.blind_seconds)
+        times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, [end_seconds]])
         times = np.maximum.accumulate(times)
         cpus, counts = (
             np.interp(times, known_times[order], np.maximum.accumulate(known[order]))
