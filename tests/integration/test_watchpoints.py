@@ -411,6 +411,29 @@ def test_other_threads_are_watched_if_they_are_there(touching: Path) -> None:
         assert target.end() == 5
 
 
+def test_another_threads_touch_has_its_moment_between_two_looks(touching: Path) -> None:
+    """Whatever the thread does later; no more looks are kept than touches need."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        (worker,) = set(list_threads(pid)) - {pid}
+        points.start(WatchOrder((target.line + 8,), worker, 1e9), [pid])
+        (watch,) = points._watches
+        target.do("o")  # it runs for a moment, and touches another word
+        points.poll()
+        _, least_seconds, _ = watch.looks[-1]
+        target.do("n")
+        points.poll()
+        _, most_seconds, _ = watch.looks[-1]
+        target.do("w")
+        for _ in range(4):
+            points.poll()
+        watched = told(points)
+        assert watched.hit_words == (0,)
+        assert least_seconds <= watched.cpu_seconds[1] <= most_seconds
+        assert len(watch.looks) == 3
+        assert target.end() == 5
+
+
 def test_threads_that_begin_later_are_watched_from_the_next_turn_on(touching: Path) -> None:
     with running(touching) as target, closing(Watchpoints()) as points:
         pid = target.process.pid

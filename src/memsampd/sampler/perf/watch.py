@@ -112,9 +112,10 @@ class Watch(msgspec.Struct):
     """A watch under way: breakpoints by thread, the order's own first.
 
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
-    hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
-    looks. What hits say is worked out when others have come: ``seen`` bytes of them were there,
-    the last one at ``last_hit_seconds`` of CPU time. Hits by the kernel only use words up. At
+    hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last look,
+    and at those before and after hits. What hits say is worked out when others have come: ``seen``
+    bytes of them were there, the last one at ``last_hit_seconds`` of CPU time, and when it was
+    ``last_hit_time_seconds`` (CLOCK_MONOTONIC). Hits by the kernel only use words up. At
     ``blind_seconds`` (CLOCK_MONOTONIC) the kernel ended it in the first thread that had reached the
     limit: what others touched later tells nothing.
     """
@@ -132,6 +133,7 @@ class Watch(msgspec.Struct):
     lost_counters: bool = False
     seen: int = 0
     last_hit_seconds: float = 0.0
+    last_hit_time_seconds: float = -math.inf
     blind_seconds: float = math.inf
 
     def follow(self, tids: Sequence[int], most_threads: int) -> None:
@@ -164,8 +166,9 @@ class Watch(msgspec.Struct):
             self._note_end(each)
         if ended_ns := own.ended_ns():  # its clock may stand still below the limit
             now, cpu = ended_ns * 1e-9, max(cpu, self.order.limit_seconds or 0.0)
-        self.looks = [*self.looks[-1:], (now, cpu, float(counted))]
+        self.looks.append((now, cpu, float(counted)))
         by_hits = self._look_at_hits()
+        self._forget_look()
         is_cut = self.blind_seconds < now  # another thread reached the limit before
         if is_given_up and self.counters:
             self.end, self.lost_counters = "evicted", True
@@ -179,6 +182,12 @@ class Watch(msgspec.Struct):
             self.end = by_hits
         elif is_cut or now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
             self.end = "evicted"
+
+    def _forget_look(self) -> None:
+        """Forget the last look but one, if no hit came between its neighbours."""
+        times = [self.began_seconds, *(each[0] for each in self.looks[-3:])][-3:]
+        if len(times) == 3 and self.last_hit_time_seconds <= times[0]:
+            del self.looks[-2]
 
     def _note_end(self, points: _core.Breakpoints) -> None:
         """Note when the kernel ended it in a thread, if it has."""
@@ -195,9 +204,10 @@ class Watch(msgspec.Struct):
         before, self.seen = self.seen, sum(map(len, hits))
         if self.seen == before:
             return None
-        _, cpus, _, words = self.moments()
+        times, cpus, _, words = self.moments()
         if len(words):
             self.last_hit_seconds = float(cpus[-2])
+            self.last_hit_time_seconds = float(times[-2])
             if has_seen_enough(cpus[1:-1], self.order.least_seconds):
                 return "returned"
         if np.any(np.bincount(words) >= self.order.most_hits):
