@@ -52,8 +52,8 @@ class WatchOrder(msgspec.Struct, frozen=True):
         least_seconds: CPU time without a touch that is sought, about.
         number: for the caller to know it by.
         most_hits: of each word.
-        limit_seconds: CPU time after which the kernel ends it, and the patience; None: the usual
-            patience, and no limit.
+        limit_seconds: CPU time of any of the threads after which the kernel ends it, and the
+            patience; None: the usual patience, and no limit.
     """
 
     addresses: tuple[int, ...]
