@@ -1,6 +1,8 @@
 """The branch source on real programs: what it samples, follows, drops and survives."""
 
+import contextlib
 import ctypes
+import mmap
 import os
 import resource
 import signal
@@ -19,15 +21,20 @@ import pytest
 from tracees import descriptors
 from waiting import PATIENCE_SECONDS
 
+from memsampd import _core
 from memsampd.errors import CapabilityError
 from memsampd.machines.cpulist import online_cpus
+from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.rings import TaskEvent
+from memsampd.sampler.perf.rings import NoRoomForRingError, TaskEvent, map_ring
+from memsampd.sampler.perf.sleepers import wait_until_one_runs
 from memsampd.sampler.perf.source import RECORD_BYTES, TaskClockSource
 from memsampd.sampler.perf.stream import SampleStream
 from memsampd.sampler.perf.thread_rings import PerThreadRings
+from memsampd.sampler.perf.watch import WatchOrder
+from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.process.cputime import process_cpu_ns
 from memsampd.sampler.process.maps import read_maps
 from memsampd.sampler.protocols import BranchSource
@@ -519,9 +526,9 @@ def _told_by_a_child(tell: Callable[[], str]) -> str:
     return answer
 
 
-def _become_ordinary() -> None:
+def _become_ordinary(uid: int = 65534) -> None:
     os.setgid(65534)
-    os.setuid(65534)
+    os.setuid(uid)
     # PR_SET_DUMPABLE, which setuid cleared: as in an ordinary process
     ctypes.CDLL(None).prctl(4, 1)
     resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
@@ -548,6 +555,44 @@ def test_an_ordinary_user_gets_smaller_rings() -> None:
     answer = _told_by_a_child(_rings_of_an_ordinary_user)
     assert answer.startswith("read; a ring buffer for samples cannot be mapped")
     assert "perf_event_mlock_kb" in answer
+
+
+def _wait_until_it_runs(pid: int) -> None:
+    cancelled, _ = os.pipe()
+    wait_until_one_runs([pid], PATIENCE_SECONDS, cancelled)
+
+
+def _refusal_without_room(use: Callable[[int], object]) -> str:
+    """What that says once all locked memory of a user, whom no other test is, is in rings."""
+    _become_ordinary(65533)
+    with busy_child() as busy:
+        options = SamplerOptions(busy.pid, 1_000_000, 1600, mmap.PAGESIZE, False)
+        rings = []
+        with contextlib.suppress(NoRoomForRingError):
+            while True:
+                fd = _core.perf_open_sampler(busy.pid, -1, 1_000_000, 1, _core.INHERIT_NOTHING)
+                rings.append(map_ring(fd, options))
+        try:
+            use(busy.pid)
+        except CapabilityError as error:
+            return str(error)
+    return "nothing"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda pid: Watchpoints().start(WatchOrder((0x4000,), pid, 1.0)),
+        lambda pid: Arrival(pid, [0x4000]),
+        _wait_until_it_runs,
+    ],
+)
+def test_who_has_no_room_for_a_ring_is_told_so(use: Callable[[int], object]) -> None:
+    """The kernel says EPERM, as of events that are forbidden."""
+    told = _told_by_a_child(partial(_refusal_without_room, use))
+    assert "a ring buffer for samples cannot be mapped" in told
+    assert "perf_event_mlock_kb" in told
 
 
 def _spin_in_threads(told: int, threads: int) -> None:

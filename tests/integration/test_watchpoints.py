@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -45,6 +45,7 @@ TOUCHING = r"""
 #include <semaphore.h>
 #include <stdio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Does what each letter of its input says with one word of a line of its own. */
@@ -57,7 +58,9 @@ static void *touch(void *unused)
     return NULL;
 }
 
-static struct worker { sem_t asked, answered; int ends; pthread_t thread; } early, late;
+static struct worker { sem_t asked, answered; int ends, spins; pthread_t thread; } early, late;
+
+static void spin_for(double seconds);
 
 static void *wait_and_touch(void *argument)
 {
@@ -66,7 +69,10 @@ static void *wait_and_touch(void *argument)
         sem_wait(&worker->asked);
         if (worker->ends)
             return NULL;
-        touch(NULL);
+        if (worker->spins)
+            spin_for(0.4);
+        else
+            touch(NULL);
         sem_post(&worker->answered);
     }
 }
@@ -98,6 +104,20 @@ static void spin(int times)
         ;
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+static void spin_for(double seconds)
+{
+    const double end = cpu_seconds() + seconds;
+    while (cpu_seconds() < end)
+        spin(100000);
+}
+
 int main(int argc, char **argv)
 {
     char letter;
@@ -114,6 +134,7 @@ int main(int argc, char **argv)
         case 'k': if (pipe((int *)&line.words[0]) < 0) return 8; break; /* the kernel writes */
         case 'p': pthread_create(&thread, NULL, touch, NULL); pthread_join(thread, NULL); break;
         case 'o': ask(&early); break; /* the other thread does */
+        case 'w': early.spins = 1; ask(&early); early.spins = 0; break; /* the other thread works */
         case 'b': begin(&late); break;
         case 'l': ask(&late); break;
         case 'e': end(&late); break;
@@ -302,10 +323,10 @@ def test_user_hits_are_told_beside_those_of_the_kernel(touching: Path) -> None:
 def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
     """However late we look."""
     with running(touching) as target, closing(Watchpoints()) as points:
-        for address in (target.line, target.line + 8):
-            order = msgspec.structs.replace(target.order(address), limit_seconds=LIMIT_SECONDS)
-            points.start(order)
-        target.do("mt" + 300 * "s" + "t")  # an m takes 0.1 to 2 ms, an s five times as long
+        while not touched_within_limit(points, target):  # the host took a CPU away meanwhile
+            points.suspend()
+            assert len(points.poll()) == 2
+        target.do(300 * "s" + "t")  # an s takes 0.5 to 10 ms
         silent, touched = sorted(ended(points, 2), key=lambda each: each.hit_words)
         assert (silent.end, silent.hit_words) == ("patience", ())
         assert touched.hit_words == (0,)  # the last touch was watched no more
@@ -317,6 +338,65 @@ def test_the_kernel_ends_what_has_a_limit(touching: Path) -> None:
             assert (touched.end, since_hit_seconds < LIMIT_SECONDS) == ("evicted", True)
         assert touched.patience_seconds == silent.patience_seconds == LIMIT_SECONDS
         assert silent.cpu_seconds[-1] >= LIMIT_SECONDS
+        assert target.end() == 5
+
+
+def touched_within_limit(points: Watchpoints, target: Toucher) -> bool:
+    """Watch two words, and have the first one touched: whether that was before the limit."""
+    for address in (target.line, target.line + 8):
+        order = msgspec.structs.replace(target.order(address), limit_seconds=LIMIT_SECONDS)
+        points.start(order)
+    target.do("mt")  # an m takes 0.1 to 2 ms
+    touched, _ = points._watches
+    return touched.points[target.process.pid].clock()[0] < LIMIT_SECONDS * 1e9 / 2
+
+
+def test_the_kernels_word_ends_what_has_a_limit(
+    touching: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timer and what it counts are two clocks: as if the timer went twice as fast."""
+    real = _core.Breakpoints
+
+    def fast(
+        tid: int,
+        words: Sequence[tuple[int, int]],
+        hits: int,
+        counters: Sequence[tuple[int, int, int, int, int]],
+        sees_kernel: bool,
+        cpu_ns: int,
+    ) -> _core.Breakpoints:
+        return real(tid, words, hits, counters, sees_kernel, cpu_ns // 2)
+
+    monkeypatch.setattr(_core, "Breakpoints", fast)
+    with running(touching) as target, closing(Watchpoints()) as points:
+        order = msgspec.structs.replace(target.order(), limit_seconds=LIMIT_SECONDS)
+        points.start(order)
+        target.do(300 * "s")
+        (watched,) = ended(points, 1)
+        assert (watched.end, watched.hit_words) == ("patience", ())
+        assert watched.cpu_seconds[-1] >= LIMIT_SECONDS
+        assert target.end() == 5
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_the_first_thread_that_reaches_the_limit_ends_the_watch(
+    touching: Path, is_gone: bool
+) -> None:
+    """Or its touches would be missed; those of others tell nothing from then on."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        order = msgspec.structs.replace(target.order(), limit_seconds=5 * LIMIT_SECONDS)
+        points.start(order, list_threads(pid))
+        target.do("ow")  # a w takes eight times as much
+        before_seconds = time.monotonic()
+        target.do("ot")
+        if is_gone:
+            (other,) = set(list_threads(pid)) - {pid}
+            points.follow([pid])  # as if it had ended
+            assert other not in points._watches[0].points
+        (watched,) = ended(points, 1)
+        assert (watched.end, watched.hit_words) == ("evicted", (0,))
+        assert watched.times_seconds[-1] < before_seconds
         assert target.end() == 5
 
 
@@ -339,6 +419,29 @@ def test_other_threads_are_watched_if_they_are_there(touching: Path) -> None:
         points.start(target.order())
         target.do("o")
         assert told(points).hit_words == ()
+        assert target.end() == 5
+
+
+def test_another_threads_touch_has_its_moment_between_two_looks(touching: Path) -> None:
+    """Whatever the thread does later; no more looks are kept than touches need."""
+    with running(touching) as target, closing(Watchpoints()) as points:
+        pid = target.process.pid
+        (worker,) = set(list_threads(pid)) - {pid}
+        points.start(WatchOrder((target.line + 8,), worker, 1e9), [pid])
+        (watch,) = points._watches
+        target.do("o")  # it runs for a moment, and touches another word
+        points.poll()
+        _, least_seconds, _ = watch.looks[-1]
+        target.do("n")
+        points.poll()
+        _, most_seconds, _ = watch.looks[-1]
+        target.do("w")
+        for _ in range(4):
+            points.poll()
+        watched = told(points)
+        assert watched.hit_words == (0,)
+        assert least_seconds <= watched.cpu_seconds[1] <= most_seconds
+        assert len(watch.looks) == 3
         assert target.end() == 5
 
 
@@ -526,6 +629,7 @@ def test_counters_that_are_taken_away_end_the_watch(touching: Path) -> None:
             """What the kernel says then; nothing here makes it do so."""
 
             hits, close = real.hits, real.close
+            ended_ns = real.ended_ns
 
             def clock(self) -> tuple[int, bool, int, bool]:
                 return 0, False, 0, True

@@ -113,6 +113,9 @@ class _Breakpoints:
     def clock(self) -> tuple[int, bool, int, bool]:
         return round(1e9 * (self._world.now_seconds - self._began_seconds)), True, 0, False
 
+    def ended_ns(self) -> int:
+        return 0
+
     def hits(self) -> bytes:
         while len(self._hits) < self._most_hits:
             taken = HIT_SECONDS * len(self._hits)

@@ -26,9 +26,11 @@ from memsampd.errors import CapabilityError
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.phases.branchmap import BranchMaps
 from memsampd.sampler.perf.costs import SwitchCost
+from memsampd.sampler.perf.refusal import explain_refusal
 from memsampd.sampler.perf.source import RING_BYTES, StreamedBranches, TaskClockSource
 from memsampd.sampler.perf.switches import SwitchCounter
 from memsampd.sampler.perf.ticks import TickSource, cost_of_ticks, tickless_cpus_of
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.perf.watchpoints import Watchpoints
 from memsampd.sampler.pmu.choice import Choice, PmuTrials, choose
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -87,12 +89,23 @@ def compose(
     if store is not None:
         keeper = _keeper(store, target.pid, config, around, maps, choice, tell)
         stack.callback(keeper.close)
-    if config.watches:
-        watchpoints = _watchpoints(around, choice, most_files)
+    watching_cost = _watching_cost(config, around)
+    if watching_cost is not None:
+        watchpoints = _watchpoints(around, watching_cost, choice, most_files)
         stack.callback(watchpoints.close)
-    sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
+    sampled_lines = None
+    if watchpoints is not None:
+        sampled_lines = _sampled_lines(target.pid, config, around.pmu, stack, most_files)
     deciding = pipeline_parts(
-        target.pid, config, maps, around, started_seconds, permit, choice.clock, keeper
+        target.pid,
+        config,
+        maps,
+        around,
+        started_seconds,
+        permit,
+        choice.clock,
+        keeper,
+        watching_cost,
     )
     return SessionParts(
         target=target,
@@ -147,12 +160,26 @@ def _branches(
     )
 
 
-def _watchpoints(around: Surroundings, choice: Choice, most_files: int | None) -> Watchpoints:
+def _watching_cost(config: SessionConfig, around: Surroundings) -> WatchingCost | None:
+    """What watching takes from the target; None: nothing is to be watched, or it is not known."""
+    if not config.watches:
+        return None
+    try:
+        return around.watching_cost()
+    except OSError as error:
+        refusal = explain_refusal(error, "measuring what watching takes from a process")
+        logger.warning("no words are watched, long distances are not measured: %s", refusal)
+        return None
+
+
+def _watchpoints(
+    around: Surroundings, cost: WatchingCost, choice: Choice, most_files: int | None
+) -> Watchpoints:
     """What watches words for distances that are longer than bursts."""
     return Watchpoints(
         most_files=_files_of_watches(most_files),
         counters=around.pmu.distance_counters(choice),
-        sees_kernel=around.watching_cost().sees_kernel,
+        sees_kernel=cost.sees_kernel,
     )
 
 
@@ -231,7 +258,9 @@ def change_accesses(
         MemsampdError: something is in the way; the session goes on as before.
     """
     parts = session.parts
-    lines = _sampled_lines(parts.target.pid, config, around.pmu, stack, most_files)
+    lines = None
+    if parts.watchpoints is not None:
+        lines = _sampled_lines(parts.target.pid, config, around.pmu, stack, most_files)
     if parts.sampled_lines is not None:
         parts.sampled_lines.close()
     change_parts(parts.pipeline, config, around, parts.clock_name)
@@ -246,7 +275,7 @@ def _sampled_lines(
     most_files: int | None,
 ) -> SampledLines | None:
     """Lines of accesses that the PMU samples; None if it cannot, or there is no room for them."""
-    if not (config.watches and trials.address_events):
+    if not trials.address_events:
         return None
     from memsampd.sampler.pmu.addresses import AccessSampler
 

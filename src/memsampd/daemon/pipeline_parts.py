@@ -26,6 +26,7 @@ from memsampd.phases.schedule import BurstShape, make_schedule
 from memsampd.phases.unseen import UnseenCode
 from memsampd.phases.windows import WindowCutter
 from memsampd.sampler.clock.progress import ProgressClock
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.protocols import AccessClock
 from memsampd.sampler.spacing import DataSpacing
@@ -58,6 +59,7 @@ def pipeline_parts(
     permit: Callable[[], bool],
     clock: str,
     keeper: ProfileKeeper | None = None,
+    watching_cost: WatchingCost | None = None,
 ) -> PipelineParts:
     """Make what decides.
 
@@ -70,6 +72,7 @@ def pipeline_parts(
         permit: says whether others, who share the machine's budget, leave room for a burst.
         clock: name of the clock that was chosen.
         keeper: knows what was kept of the program; None: nothing is.
+        watching_cost: what watching words takes; None: none are watched.
     """
     schedule = _schedule(config)
     ledger = Ledger(
@@ -108,7 +111,7 @@ def pipeline_parts(
         ledger=ledger,
         estimator=_estimator(config, around),
         learn_anew=learn_anew,
-        watching=_watching(config, around),
+        watching=None if watching_cost is None else _watching(config, watching_cost),
     )
 
 
@@ -139,17 +142,15 @@ def _estimator(config: SessionConfig, around: Surroundings) -> Estimator:
     )
 
 
-def _watching(config: SessionConfig, around: Surroundings) -> WatchPlan | None:
-    """What plans watches; None: there are none."""
-    if not config.watches:
-        return None
+def _watching(config: SessionConfig, cost: WatchingCost) -> WatchPlan:
+    """What plans watches."""
     rng = random.Random(config.seed + 2)
     return WatchPlan(
         config.budget_share,
         rng,
         stops_nothing=config.stops_nothing,
         line_bytes=config.line_bytes,
-        cost=around.watching_cost(),
+        cost=cost,
     )
 
 

@@ -38,7 +38,8 @@ class Surroundings(msgspec.Struct, frozen=True):
         pmu: what came of trying the PMU's events.
         ticks: what came of trying the kernel's ticks.
         replica_trial: knows whether replicas can be made.
-        watching_cost: tells what a data breakpoint does to a thread: measured once.
+        watching_cost: tells what a data breakpoint does to a thread, measured once; OSError where
+            that cannot be measured: it is tried again the next time.
     """
 
     machine: Machine

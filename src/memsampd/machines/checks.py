@@ -167,6 +167,8 @@ def check_breakpoint(evidence: Evidence) -> list[Finding]:
 def _said_of_copies(evidence: Evidence) -> str:
     """What becomes of copies while words are watched, and what is done about it."""
     cost = evidence.trials.watching_cost
+    if cost is None:
+        return "; what they take from copies cannot be measured now: nothing is watched"
     said = "" if cost.sees_kernel else "; hits by system calls cannot be counted, nor limited"
     if cost.repeat_seconds == 0:
         return said

@@ -75,7 +75,7 @@ def gather_evidence(root: Path = Path("/")) -> Evidence:
             try_plan(plan_events(machine.cpu, pmus, platform.release())),
             probe_walk(child.pid),
             SamplingCost.measure(),
-            WatchingCost.measure(),
+            _try_watching_cost(),
             try_ticks(root / TRACEFS.relative_to("/")),
         )
     own = read_status(os.getpid(), root / "proc")
@@ -88,6 +88,13 @@ def _try_ptrace(child: BusyChild) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def _try_watching_cost() -> WatchingCost | None:
+    try:
+        return WatchingCost.measure()
+    except OSError:
+        return None
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:

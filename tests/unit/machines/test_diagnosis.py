@@ -55,6 +55,12 @@ def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
     return replace(evidence, status=msgspec.structs.replace(evidence.status, cap_effective=mask))
 
 
+def test_what_watching_takes_may_not_be_known(evidence: Evidence) -> None:
+    unknown = replace(evidence, trials=replace(WORKING, watching_cost=None))
+    assert "nothing is watched" in find(unknown, "hardware breakpoints").detail
+    assert "nothing is watched" not in find(evidence, "hardware breakpoints").detail
+
+
 def test_an_ordinary_user_is_served(evidence: Evidence) -> None:
     diagnosis = diagnose(evidence)
     assert diagnosis.works

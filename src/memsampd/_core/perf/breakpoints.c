@@ -219,6 +219,17 @@ breakpoints_clock(PyObject *object, PyObject *Py_UNUSED(unused))
                          (unsigned long long)counted, PyBool_FromLong(got == 0));
 }
 
+PyDoc_STRVAR(ended_ns_doc, "ended_ns()\n--\n\n"
+                           "When the kernel removed them after cpu_ns, CLOCK_MONOTONIC; 0: it has not.\n"
+                           "clock() may stay a little below cpu_ns: the kernel's timer goes otherwise.");
+
+static PyObject *
+breakpoints_ended_ns(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    Breakpoints *self = (Breakpoints *)object;
+    return is_open(self) ? PyLong_FromUnsignedLongLong(points_ended_ns(&self->group)) : NULL;
+}
+
 static PyObject *
 breakpoints_close(PyObject *self, PyObject *Py_UNUSED(unused))
 {
@@ -231,6 +242,7 @@ static PyMethodDef breakpoints_methods[] = {
     {"wait", breakpoints_wait, METH_VARARGS, wait_doc},
     {"hits", breakpoints_hits, METH_NOARGS, hits_doc},
     {"clock", breakpoints_clock, METH_NOARGS, clock_doc},
+    {"ended_ns", breakpoints_ended_ns, METH_NOARGS, ended_ns_doc},
     {"descriptors", breakpoints_descriptors, METH_NOARGS, descriptors_doc},
     {"close", breakpoints_close, METH_NOARGS,
      PyDoc_STR("close()\n--\n\nGive the debug registers back; may be called twice.")},

@@ -11,7 +11,7 @@ enum {
     FEW_HITS_RING_BYTES = 4 << 10, /* if hits fill less: who may not lock much has little of it */
 };
 
-/* A record of a hit, as sample_type and read_format below make it. */
+/* A record of a hit, as sample_type and read_format below make it; that of the end ends with its time. */
 struct hit_record {
     struct perf_event_header header;
     uint64_t id, ip;
@@ -20,7 +20,7 @@ struct hit_record {
     uint64_t task_ns;
     uint64_t counts[COUNTERS_MAX + POINTS_MAX];
 };
-_Static_assert(HITS_MAX * sizeof(struct hit_record) <= RING_BYTES, "all fit");
+_Static_assert((HITS_MAX + 1) * sizeof(struct hit_record) <= RING_BYTES, "all fit");
 
 static int
 open_event(struct perf_event_attr *attr, pid_t tid, int leader)
@@ -71,6 +71,15 @@ open_counter(struct point_group *g, pid_t tid, struct perf_event_attr *attr)
     return ioctl(fd, PERF_EVENT_IOC_ENABLE, 0);
 }
 
+/* The clock writes to the ring, too, once: when the kernel ends it. */
+static int
+have_end_told(struct point_group *g)
+{
+    return ioctl(g->clock, PERF_EVENT_IOC_ID, &g->clock_id) < 0
+               ? -1
+               : ioctl(g->clock, PERF_EVENT_IOC_SET_OUTPUT, g->fd[0]);
+}
+
 int
 points_open(struct point_group *g, pid_t tid, const struct point *points, int count,
             const struct watching *how, struct perf_event_attr *counters, int counter_count)
@@ -82,10 +91,11 @@ points_open(struct point_group *g, pid_t tid, const struct point *points, int co
         /* Where it may not look into the kernel the limit waits for user mode; the time counts all the same. */
         .exclude_kernel = !how->sees_kernel,
         .pinned = 1,
+        .sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TIME,
     };
     const size_t members = (size_t)count + (size_t)counter_count;
     const size_t record_bytes = offsetof(struct hit_record, counts) + 8 * members;
-    const size_t bytes = (size_t)how->hits * (size_t)count * record_bytes;
+    const size_t bytes = ((size_t)how->hits * (size_t)count + 1) * record_bytes; /* and the end */
     const size_t ring_bytes = bytes < FEW_HITS_RING_BYTES ? FEW_HITS_RING_BYTES : RING_BYTES;
 
     g->how = *how;
@@ -94,6 +104,8 @@ points_open(struct point_group *g, pid_t tid, const struct point *points, int co
         opened = open_counter(g, tid, &counters[i]);
     for (int i = 0; opened >= 0 && i < count; i++)
         opened = open_point(g, tid, &points[i], ring_bytes);
+    if (opened >= 0 && how->cpu_ns != 0)
+        opened = have_end_told(g);
     if (opened >= 0)
         return 0;
     int error = errno; /* closing may change it */
@@ -128,10 +140,10 @@ points_arm(const struct point_group *g, bool starts)
                               : ioctl(g->clock, PERF_EVENT_IOC_ENABLE, 0);
 }
 
-/* The next hit from a position in the ring on, which is left behind it; false: no more. Hits are not taken
- * from the ring: it holds all that can come. */
+/* The next hit, or the end, from a position in the ring on, which is left behind it; false: no more. They are
+ * not taken from the ring: it holds all that can come. */
 static bool
-next_hit(const struct point_group *g, uint64_t *at, uint64_t head, struct hit_record *record)
+next_sample(const struct point_group *g, uint64_t *at, uint64_t head, struct hit_record *record)
 {
     while (*at < head) {
         if (ring_copy(&g->ring, *at, record, sizeof *record) < sizeof record->header)
@@ -141,6 +153,29 @@ next_hit(const struct point_group *g, uint64_t *at, uint64_t head, struct hit_re
             return true;
     }
     return false;
+}
+
+static bool
+next_hit(const struct point_group *g, uint64_t *at, uint64_t head, struct hit_record *record)
+{
+    while (next_sample(g, at, head, record))
+        if (g->how.cpu_ns == 0 || record->id != g->clock_id)
+            return true;
+    return false;
+}
+
+uint64_t
+points_ended_ns(const struct point_group *g)
+{
+    if (g->how.cpu_ns == 0)
+        return 0;
+    const uint64_t head = ring_head(&g->ring);
+    struct hit_record record;
+    uint64_t at = 0;
+    while (next_sample(g, &at, head, &record))
+        if (record.id == g->clock_id)
+            return record.time_ns;
+    return 0;
 }
 
 int

@@ -39,6 +39,7 @@ struct point_group {
     Ring ring; /* all points write to the first one's */
     struct watching how;
     int clock; /* the leader; -1: nothing is open */
+    uint64_t clock_id;
     int counters, points;
     int counter[COUNTERS_MAX];
     int fd[POINTS_MAX];
@@ -56,6 +57,10 @@ int points_arm(const struct point_group *g, bool starts);
 /* How many hits have come, and what they tell. */
 int points_hits_so_far(const struct point_group *g);
 size_t points_hits(const struct point_group *g, struct hit hits[HITS_MAX]);
+
+/* When the kernel ended it, CLOCK_MONOTONIC; 0: it has not. What the clock counts may stay a little below the
+ * limit then: the kernel takes the limit by another clock. */
+uint64_t points_ended_ns(const struct point_group *g);
 
 /* CPU time since the clock was started, and what the counters counted. Returns what read(2) does: 0 where the
  * kernel gave up. */

@@ -4,6 +4,7 @@
 
 #include "core.h"
 
+#include <errno.h>
 #include <linux/perf_event.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,14 +27,18 @@ typedef struct {
     size_t data_bytes; /* a power of two where the kernel writes it */
 } Ring;
 
-/* Map it; -1 with errno set. */
+/* Map it; -1 with errno set: ENOBUFS where the limit of locked memory has no room for it, of which the kernel
+ * says EPERM, as of an event that is forbidden. */
 static inline int
 ring_map(Ring *ring, int fd, size_t data_bytes)
 {
     size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
     void *at = mmap(NULL, page_bytes + data_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED)
+    if (at == MAP_FAILED) {
+        if (errno == EPERM)
+            errno = ENOBUFS;
         return -1;
+    }
     *ring = (Ring){at, page_bytes, (const unsigned char *)at + page_bytes, data_bytes};
     return 0;
 }

@@ -8,6 +8,9 @@ from pathlib import Path
 from memsampd.errors import CapabilityError, MemsampdError, TargetError
 from memsampd.sampler.process.identity import PROC
 
+NO_RING = "a ring buffer for samples cannot be mapped"
+MORE_LOCKED_MEMORY = "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)"
+
 _BY_ERRNO = {
     errno.ENOENT: ("this machine has no such counter", "a virtual machine often has no PMU"),
     errno.ENODEV: ("this machine has no such counter", "a virtual machine often has no PMU"),
@@ -22,6 +25,7 @@ _BY_ERRNO = {
         "start the container with --cap-add PERFMON (or SYS_ADMIN) or with a profile that "
         "allows perf_event_open",
     ),
+    errno.ENOBUFS: (NO_RING, MORE_LOCKED_MEMORY),
     errno.EMFILE: ("too many open files", "raise the limit (ulimit -n)"),
     errno.ENFILE: ("too many open files on the whole machine", "raise fs.file-max"),
     errno.ENOMEM: ("the kernel is short of memory", "free some"),

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from memsampd import _core
 from memsampd.errors import CapabilityError, MemsampdError
 from memsampd.sampler.perf.groups import SamplerOptions
+from memsampd.sampler.perf.refusal import MORE_LOCKED_MEMORY, NO_RING
 
 # The layout of PerfRing.drain() (struct Sample in _core/perf/records.c).
 SAMPLE_DTYPE = np.dtype(
@@ -157,11 +158,8 @@ def map_ring(fd: int, options: SamplerOptions) -> _core.PerfRing:
     try:
         return _core.PerfRing(fd, options.ring_bytes, options.fields)
     except OSError as error:
-        kind = NoRoomForRingError if error.errno == errno.EPERM else CapabilityError
-        raise kind(
-            f"a ring buffer for samples cannot be mapped: {error.strerror}",
-            "raise kernel.perf_event_mlock_kb, or the limit of locked memory (ulimit -l)",
-        ) from error
+        kind = NoRoomForRingError if error.errno == errno.ENOBUFS else CapabilityError
+        raise kind(f"{NO_RING}: {error.strerror}", MORE_LOCKED_MEMORY) from error
 
 
 def gather(rings: Iterable[_core.PerfRing], *, leaves: bool = False) -> Drained:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterable, Sequence
 from typing import Literal
@@ -51,8 +52,8 @@ class WatchOrder(msgspec.Struct, frozen=True):
         least_seconds: CPU time without a touch that is sought, about.
         number: for the caller to know it by.
         most_hits: of each word.
-        limit_seconds: CPU time after which the kernel ends it, and the patience; None: the usual
-            patience, and no limit.
+        limit_seconds: CPU time of any of the threads after which the kernel ends it, and the
+            patience; None: the usual patience, and no limit.
     """
 
     addresses: tuple[int, ...]
@@ -111,9 +112,12 @@ class Watch(msgspec.Struct):
     """A watch under way: breakpoints by thread, the order's own first.
 
     ``times`` is how often each thread had been switched to when it was first watched, ``past`` the
-    hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last two
-    looks. What hits say is worked out when others have come: ``seen`` bytes of them were there,
-    the last one at ``last_hit_seconds`` of CPU time. Hits by the kernel only use words up.
+    hits of those that have ended, ``looks`` the time, the CPU time and the counts at the last look,
+    and at those before and after hits. What hits say is worked out when others have come: ``seen``
+    bytes of them were there, the last one at ``last_hit_seconds`` of CPU time, and when it was
+    ``last_hit_time_seconds`` (CLOCK_MONOTONIC). Hits by the kernel only use words up. At
+    ``blind_seconds`` (CLOCK_MONOTONIC) the kernel ended it in the first thread that had reached the
+    limit: what others touched later tells nothing.
     """
 
     order: WatchOrder
@@ -129,6 +133,8 @@ class Watch(msgspec.Struct):
     lost_counters: bool = False
     seen: int = 0
     last_hit_seconds: float = 0.0
+    last_hit_time_seconds: float = -math.inf
+    blind_seconds: float = math.inf
 
     def follow(self, tids: Sequence[int], most_threads: int) -> None:
         """Watch threads that have begun since, in place of those that have ended.
@@ -139,6 +145,7 @@ class Watch(msgspec.Struct):
         for tid in self.points.keys() - {self.order.tid, *tids}:
             ended = self.points.pop(tid)
             self.past.append(ended.hits())
+            self._note_end(ended)
             ended.close()
         room = max(most_threads - len(self.points), 0)
         tids = [tid for tid in tids if tid not in self.points][:room]
@@ -149,25 +156,43 @@ class Watch(msgspec.Struct):
 
     def look(self) -> None:
         """See whether it is over."""
-        task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
+        own = self.points[self.order.tid]
+        task_ns, is_alive, counted, is_given_up = own.clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         if is_given_up and self.looks:  # nothing is read any more
             _, cpu, last = self.looks[-1]
             counted = int(last)
-        self.looks = [*self.looks[-1:], (now, cpu, float(counted))]
+        for each in self.points.values():
+            self._note_end(each)
+        if ended_ns := own.ended_ns():  # its clock may stand still below the limit
+            now, cpu = ended_ns * 1e-9, max(cpu, self.order.limit_seconds or 0.0)
+        self.looks.append((now, cpu, float(counted)))
         by_hits = self._look_at_hits()
+        self._forget_look()
+        is_cut = self.blind_seconds < now  # another thread reached the limit before
         if is_given_up and self.counters:
             self.end, self.lost_counters = "evicted", True
         elif not is_alive:
             self.end = "gone"
         elif by_hits == "returned":
             self.end = "returned"
-        elif cpu - self.last_hit_seconds >= self.patience_seconds:
+        elif not is_cut and cpu - self.last_hit_seconds >= self.patience_seconds:
             self.end = "patience"
         elif by_hits is not None:
             self.end = by_hits
-        elif now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
+        elif is_cut or now - self.began_seconds > _LONGEST_SECONDS or self._is_at_limit(cpu):
             self.end = "evicted"
+
+    def _forget_look(self) -> None:
+        """Forget the last look but one, if no hit came between its neighbours."""
+        times = [self.began_seconds, *(each[0] for each in self.looks[-3:])][-3:]
+        if len(times) == 3 and self.last_hit_time_seconds <= times[0]:
+            del self.looks[-2]
+
+    def _note_end(self, points: _core.Breakpoints) -> None:
+        """Note when the kernel ended it in a thread, if it has."""
+        if ended_ns := points.ended_ns():
+            self.blind_seconds = min(self.blind_seconds, ended_ns * 1e-9)
 
     def _is_at_limit(self, cpu_seconds: float) -> bool:
         limit = self.order.limit_seconds
@@ -179,9 +204,10 @@ class Watch(msgspec.Struct):
         before, self.seen = self.seen, sum(map(len, hits))
         if self.seen == before:
             return None
-        _, cpus, _, words = self.moments()
+        times, cpus, _, words = self.moments()
         if len(words):
             self.last_hit_seconds = float(cpus[-2])
+            self.last_hit_time_seconds = float(times[-2])
             if has_seen_enough(cpus[1:-1], self.order.least_seconds):
                 return "returned"
         if np.any(np.bincount(words) >= self.order.most_hits):
@@ -203,8 +229,10 @@ class Watch(msgspec.Struct):
         known_counts = np.concatenate([[0.0], mine["counted"].astype(np.float64), looks[:, 2]])
         order = np.argsort(known_times, kind="stable")
         hits = np.concatenate([mine, *others])
+        hits = hits[hits["time_ns"] * 1e-9 <= self.blind_seconds]
         hits = hits[np.argsort(hits["time_ns"], kind="stable")]
-        times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, looks[-1:, 0]])
+        end_seconds = min(self.looks[-1][0], self.blind_seconds)
+        times = np.concatenate([[self.began_seconds], hits["time_ns"] * 1e-9, [end_seconds]])
         times = np.maximum.accumulate(times)
         cpus, counts = (
             np.interp(times, known_times[order], np.maximum.accumulate(known[order]))
