@@ -58,6 +58,16 @@ uint64_t special_accesses(const struct special *s, const uint64_t *words);
 uint64_t record_accesses_slowly(const struct blocks *blocks, const struct exit *x,
                                 const uint64_t *words);
 
+/* The operands of a special instruction, put where recipe_references looks for them. */
+void special_operands(const struct special *s, const uint64_t *words, struct user_regs_struct *regs,
+                      uint8_t *xstate);
+
+/* How many elements a repeated instruction got through, and by how much that moved its pointers, which are in
+ * `regs` as they were before. */
+uint64_t repeated_elements(const struct special *s, const uint64_t *words);
+int64_t repeated_bytes(const struct special *s, const uint64_t *words,
+                       const struct user_regs_struct *regs);
+
 /* How many accesses whole records make, without looking at these. */
 uint64_t count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end);
 
