@@ -153,8 +153,8 @@ struct written_code {
 
 enum code_kind {
     CODE_UNREADABLE = 0,
-    CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
-    CODE_VOLATILE, /* the program can write to it */
+    CODE_STABLE,   /* of a file, private and read-only: it changes where another file is mapped there */
+    CODE_VOLATILE, /* the program can write to it, perhaps where the same memory is mapped once more */
 };
 /* Reads pages of the program's code, CODE_BATCH of them at most, at ascending addresses. */
 typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, uint8_t *bytes,
