@@ -42,7 +42,7 @@ handle_exit(struct runner *r, struct user_regs_struct *now, uint32_t number)
         r->call_exit = (long)number;
         runner_end(r, RUN_SYSCALL, (long)r->regs.rax);
     } else if (x->kind == EXIT_UNSUPPORTED) {
-        runner_end(r, blocks_was_written(&r->blocks, x->target) ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
+        runner_end(r, block->is_passing ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
     } else if (x->kind == EXIT_REFUSED) {
         runner_end(r, RUN_UNREADABLE, SIGSEGV);
     } else {
