@@ -318,6 +318,63 @@ def _begin(rsi: int, rdi: int, elements: int) -> bytes:
     return struct.pack("<2sQ2sQsI", b"\x48\xbe", rsi, b"\x48\xbf", rdi, b"\xb9", elements)
 
 
+# An element that cannot be read or written, behind many: rep stosb, rep movsb, repe scasb. Before
+# them as in REPEATED; behind them one that is not come to.
+@pytest.mark.parametrize("code", ["f3aa", "f3a4", "f3ae", "f3a4 b900100000 f3aa"])
+@pytest.mark.parametrize("limit", [1, 2, 70, 4000, ENOUGH])
+def test_what_a_repeated_instruction_did_before_it_fails_is_told(
+    target: Target, replica: HeldReplica, code: str, limit: int
+) -> None:
+    data, elements = target.place.data, 40 if "b9" in code else 5000
+    begin = _begin(data + 5000, target.few + 61, elements)
+    with replica.holding(target.pid, 60):
+        try:
+            target.write(data, bytes(DATA_BYTES))
+            target.write(target.place.code, begin + bytes.fromhex("31c0" + code + "f3aa0f05"))
+            first = replica.translated(limit)
+            second = replica.stepped(limit)
+            stepped = _registers(replica._replica.process())
+            reuses, counted = _translated_lines(replica, limit, 64, by_vectors=True)
+        finally:
+            target.write(target.place.code, STAY)
+    assert first.end == "unreadable"
+    assert _rows(first) == _rows(second)
+    assert first.instructions == second.instructions
+    lines = _lines(_rows(first), 64)
+    assert counted.rows == len(lines) == len(first.rows)
+    assert reuses == ReuseHistogram.from_lines(np.array(lines, np.uint64))
+    if limit == ENOUGH:
+        assert len(first.rows) > 60
+        assert first.ip == second.ip
+        registers = struct.unpack(f"<{_GENERAL}Q", first.registers)
+        for word in (_RCX, _RSI, _RDI):
+            assert registers[word] == stepped[word]
+
+
+def test_what_a_repeated_instruction_did_fills_a_burst(
+    target: Target, replica: HeldReplica
+) -> None:
+    """It goes on for as many pages as a burst may have; to step through would take minutes."""
+    code, begin = target.place.code, target.many + 8 * 5
+    with replica.holding(target.pid, 60):
+        try:
+            target.write(code, _begin(0, begin, 32 << 20) + bytes.fromhex("f348ab0f05"))
+            run = replica.translated(10_000_000)
+            visits = replica._replica.visits()
+        finally:
+            target.write(code, STAY)
+    assert run.end == "full"
+    end = struct.unpack(f"<{_GENERAL}Q", run.registers)[_RDI]
+    assert begin + (32 << 20) < end < begin + (256 << 20)
+    assert run.ip == code + len(_begin(0, 0, 0))
+    addresses = [begin, *range(target.many + 64, end, 64)]
+    assert _rows(run) == [(run.ip, address, 8, True) for address in addresses]
+    assert run.instructions == 3 + len(addresses)
+    ips, times = (np.frombuffer(each, np.uint64) for each in visits)
+    assert times[ips == run.ip].sum() == len(addresses)
+    assert times.sum() == run.instructions
+
+
 # jmp and call.
 @pytest.mark.parametrize("code", ["64ff25", "64ff15"])
 def test_targets_are_loaded_from_the_segment_that_is_named(tmp_path: Path, code: str) -> None:

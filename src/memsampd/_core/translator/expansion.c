@@ -221,12 +221,14 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
     }
     x->resume_access = 0;
     x->is_full |= x->total >= x->limit;
-    if (result == EXPANDED_FULL) /* between two iterations of a repeated instruction */
-        count_part(x, block, part, a->instruction[first + i]);
-    else if (x->is_full) /* behind the last one that referenced anything */
-        count_part(x, block, part, i == 0 ? 0 : a->instruction[first + i - 1] + 1u);
-    else
-        count_part(x, block, part, part->instructions);
+    unsigned done = part->instructions;
+    if (result == EXPANDED_FULL) { /* between two iterations of a repeated instruction */
+        done = a->instruction[first + i];
+    } else if (x->is_full) { /* behind the last one that referenced anything, if it is done */
+        const unsigned behind = i == 0 ? 0 : a->instruction[first + i - 1] + 1u;
+        done = behind < done ? behind : done;
+    }
+    count_part(x, block, part, done);
     return x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
 }
 
@@ -251,7 +253,7 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     return true;
 }
 
-enum expanded
+static enum expanded
 expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
 {
     if (!part->is_plain || x->line_shift != 0 || x->resume_access != 0 ||
@@ -281,6 +283,16 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
         visits_repeat(&x->visits, x->blocks, (uint32_t)(now - x->blocks->exit),
                       x->iterations - !is_begun);
     return result;
+}
+
+enum expanded
+expand_cut(struct expansion *x, const uint64_t *words, const struct exit *part)
+{
+    x->iterations = 0;
+    const enum expanded result = expand_part(x, words, part);
+    const bool is_over = result != EXPANDED_CHUNK;
+    return visits_add_part(&x->visits, x->blocks, part, x->iterations, is_over) ? result
+                                                                               : EXPANDED_NO_MEMORY;
 }
 
 /* As much waits as should: nothing is to be done but to go on if it can be counted. */

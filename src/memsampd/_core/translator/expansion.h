@@ -47,8 +47,9 @@ enum expanded {
  * is read from `end` on, whatever the words say. */
 enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t *end);
 
-/* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
-enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
+/* Expand the first accesses of a block whose record is cut off: it never reached an exit. Again, where that
+ * pauses for a chunk. */
+enum expanded expand_cut(struct expansion *x, const uint64_t *words, const struct exit *part);
 
 /* How many accesses an instruction makes that has one entry among its block's: of repeated ones what their
  * counter tells, at most as many as there could be in a burst. */

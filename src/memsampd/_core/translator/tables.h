@@ -108,7 +108,9 @@ struct special {
     uint8_t vectors;
     uint16_t vector_word[SPECIAL_VECTORS];
     uint8_t vector[SPECIAL_VECTORS], vector_bytes[SPECIAL_VECTORS]; /* bytes 8: an opmask */
-    uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
+    /* Of repeated instructions, 0: none. */
+    uint16_t count_after_word, pointer_after_word;
+    uint32_t copy_at; /* where the copy of the instruction itself stands */
 };
 
 /* From what the address of an access follows, but for its delta. */
