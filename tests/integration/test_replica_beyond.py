@@ -51,6 +51,26 @@ int main(void)
 }
 """
 
+# Fills 192 MiB by one instruction, again and again.
+FILLING = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void)
+{
+    const size_t size = 192 << 20;
+    char *memory = malloc(size);
+    for (int turn = 0;; turn++) {
+        char *to = memory;
+        size_t count = size;
+        __asm__ volatile("rep stosb" : "+D"(to), "+c"(count) : "a"(turn) : "memory");
+        if (turn == 0) {
+            printf("ready\\n");
+            fflush(stdout);
+        }
+    }
+}
+"""
+
 # Adds up the columns of a matrix, from the first row to the last or back, round by round.
 COLUMNS = """
 #include <stdint.h>
@@ -359,6 +379,17 @@ def test_a_burst_is_full_though_nothing_is_known_of_its_records(
         burst = patiently(lambda: source.capture(request))
     assert burst.end is BurstEnd.FULL
     assert len(burst) == 4 * ACCESSES
+
+
+def test_a_burst_is_full_within_an_instruction_that_fills_memory(tmp_path: Path) -> None:
+    """It would come to no end: a burst has no room for all pages that are filled."""
+    with started(tmp_path, FILLING) as process, closing(ReplicaSource(process.pid)) as source:
+        for _ in range(4):
+            burst = taken(source, process.pid, BEYOND_SECONDS)
+            assert len(burst) == ACCESSES
+            (fills,) = np.unique(burst.ip)
+            assert burst.code_times[burst.code_ip == fills].sum() >= ACCESSES
+            assert burst.beyond_accesses <= ACCESSES
 
 
 def test_memory_that_is_gone_through_at_random_is_read_in_blocks(

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tracees import compile_c, patiently, running
+from tracees import compile_c, patiently, running, tries
 from waiting import wait_for
 
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -69,10 +69,12 @@ def run_on(pid: int) -> None:
     wait_for(lambda: process_cpu_ns(pid) > until_ns)
 
 
-def core_times(folder: Path, body: str, lines: int = IN_L1, bursts: int = 1) -> CoreTimes:
+def core_times(
+    folder: Path, body: str, lines: int = IN_L1, bursts: int = 1, flags: tuple[str, ...] = ()
+) -> CoreTimes:
     """Return those of the last of some full bursts: later ones follow the program's usual ways."""
     source = PROGRAM.replace("BODY", body).replace("LINES", str(lines))
-    with running(compile_c(folder, source, "-O2")) as process:
+    with running(compile_c(folder, source, "-O2", *flags)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         request = BurstRequest(process.pid, ACCESSES, 1.0)
@@ -162,3 +164,67 @@ def test_branches_that_nobody_can_guess_take_long(
     assert never == pytest.approx(8, rel=0.01)  # loaded, multiplied, added, stored
     assert seldom - never == pytest.approx(0.1 * WRONG_GUESS_CYCLES, rel=0.25)
     assert often - never == pytest.approx(0.5 * WRONG_GUESS_CYCLES, rel=0.15)
+
+
+# Of a word of each of some lines, by vectors: all of them at once, and those that a mask names.
+VECTORS = """
+    __m256i far = _mm256_add_epi64(_mm256_set1_epi64x((i * 0x9E3779B97F4A7C15u >> 44) % LINES),
+                                   _mm256_setr_epi64x(0, LINES / 4, LINES / 2, LINES * 3 / 4));
+    far = _mm256_slli_epi64(_mm256_and_si256(far, _mm256_set1_epi64x(LINES - 1)), 3);
+    __asm__ volatile("" :: "x"(WHAT));
+"""
+GATHERED = "_mm256_i64gather_epi64((long long *)line, far, 8)"
+MASKED = "_mm256_maskload_epi64((long long *)line + _mm256_extract_epi64(far, 1), all)"
+SAID = "__m256i all = _mm256_set1_epi64x(-1);"
+
+
+@pytest.mark.parametrize(("what", "accesses"), [(GATHERED, 4), (MASKED, 1)])
+def test_what_vectors_gather_may_be_distant(tmp_path: Path, what: str, accesses: int) -> None:
+    if "avx2" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("a CPU without AVX2")
+    body = SAID + VECTORS.replace("WHAT", what)
+    core = core_times(tmp_path, body, FAR, flags=("-mavx2", "-include", "immintrin.h"))
+    assert core.distant > 0.9 * core.accesses
+    assert exposed(core) < 0.1 * accesses
+
+
+@pytest.mark.parametrize("then", ["", "(void)to[-1];"])
+def test_what_is_filled_is_distant_at_its_begin(tmp_path: Path, then: str) -> None:
+    """It is swept: all behind that was told beforehand, and is there when it is over."""
+    body = """
+        volatile uint64_t *to = &line[(i * 0x9E3779B97F4A7C15u >> 40) % (LINES / 2) * 8];
+        uint64_t count = 8 * 20;
+        __asm__ volatile("rep stosq" : "+D"(to), "+c"(count) : "a"(0) : "memory");
+    """
+    core = core_times(tmp_path, body + then, FAR)
+    fills = core.accesses / (20 + bool(then))
+    assert core.distant == pytest.approx(fills, rel=0.1)
+
+
+# The first instruction behind a call is the first of a block; each takes its latency, in a chain.
+CALLING = """
+#include <stdio.h>
+#include <sys/syscall.h>
+int main(void) {
+    printf("ready\\n");
+    fflush(stdout);
+    __asm__ volatile("1: sqrtsd %%xmm0, %%xmm0; mov %0, %%eax; syscall; jmp 1b"
+                     :: "i"(SYS_getppid) : "rax", "rcx", "r11", "xmm0", "memory");
+}
+"""
+SQRT_CYCLES, INSTRUCTIONS_A_CALL = 14, 4
+
+
+def test_a_call_takes_no_time_on_the_modelled_core(tmp_path: Path) -> None:
+    with running(compile_c(tmp_path, CALLING)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        request = BurstRequest(process.pid, ACCESSES, 1.0)
+        with closing(ReplicaSource(process.pid)) as replica:
+            for _ in tries():
+                burst = patiently(lambda: replica.capture(request))
+                if burst.calls >= 8:
+                    break
+    assert burst.core is not None
+    calls = burst.core.instructions / INSTRUCTIONS_A_CALL
+    assert burst.core.near_cycles / calls == pytest.approx(SQRT_CYCLES, rel=0.3)

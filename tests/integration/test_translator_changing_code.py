@@ -370,3 +370,125 @@ def test_code_of_very_many_pages_is_not_kept_for_ever(tmp_path: Path) -> None:
             blocks.append(source.costs()["blocks"])
     assert max(blocks) > MANY_PAGES / 2
     assert blocks[-1] < max(blocks)
+
+
+# A function `mov offset(%rdi), %eax; ret`, as some JIT compilers have them: its page is mapped
+# twice, to be executed and to be written to. It is rewritten before a call of `comes`; then the
+# program loads itself what the function is to load.
+TWICE = """
+#define _GNU_SOURCE
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+static char data[1 << 16];
+__attribute__((noinline)) void comes(void) { __asm__ volatile(""); }
+__attribute__((noinline)) int expected(volatile char *at) { return *at; }
+int main(void) {
+    int file = memfd_create("code", 0);
+    if (ftruncate(file, 4096) != 0) return 1;
+    uint8_t *writable = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    uint8_t *code = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0);
+    long sum = 0;
+    for (uint32_t round = 0;; round++) {
+        uint32_t offset = round % 16000 * 4;
+        memcpy(writable, "\\x8b\\x87", 2);
+        memcpy(writable + 2, &offset, 4);
+        memcpy(writable + 6, "\\xc3", 1);
+        if (round == 1) {
+            printf("%p %p %p\\n", (void *)code, (void *)comes, (void *)expected);
+            fflush(stdout);
+        }
+        comes();
+        for (unsigned i = 0; i < 10000000; i++)
+            sum += ((int (*)(char *))code)(data) + expected(data + offset);
+    }
+}
+"""
+
+
+def test_code_that_is_written_to_at_another_address_is_not_run_as_it_was(tmp_path: Path) -> None:
+    """The burst is ordered, and begins when the code is another one."""
+    loads = set()
+    with (
+        running(compile_c(tmp_path, TWICE)) as target,
+        closing(ReplicaSource(target.pid)) as source,
+    ):
+        assert target.stdout is not None
+        code, comes, expected = (int(word, 16) for word in target.stdout.readline().split())
+        request = BurstRequest(target.pid, 5000, 1.0, seek_ips=(comes,), seek_seconds=60.0)
+        for _ in tries():
+            burst = patiently(lambda: source.capture(request))
+            here, wanted = (
+                np.unique(burst.address[(burst.ip == ip) & ~burst.is_write])
+                for ip in (code, expected)
+            )
+            if len(here) and len(wanted):
+                assert here.tolist() == wanted.tolist()
+                loads.add(int(here[0]))
+            if len(loads) == 4:
+                break
+
+
+# A function whose second part is in another page, which is not there before it is wanted: an
+# instruction begins so many bytes BEFORE it, behind another one of ten bytes if HAS_OTHER.
+CROSSING = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+static volatile sig_atomic_t is_wanted;
+static volatile int word;
+static void want(int number) { (void)number; is_wanted = 1; }
+int main(void) {
+    uint8_t *pages = mmap(0, 2 << 12, PROT_READ | PROT_WRITE | PROT_EXEC,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *crossing = pages + 4096 - BEFORE, *there = crossing - (HAS_OTHER ? 10 : 0);
+    static const uint8_t constant[] = {0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8}; // mov $..., %rax
+    memcpy(pages, "\\x8b\\x06\\x85\\xff\\x0f\\x85", 6); // mov (%rsi), %eax; test %edi, %edi; jne
+    memcpy(pages + 6, &(int32_t){(int32_t)(there - pages - 10)}, 4);
+    memcpy(pages + 10, "\\xc3", 1);
+    if (HAS_OTHER)
+        memcpy(there, constant, 10);
+    memcpy(crossing, constant, BEFORE);
+    signal(SIGUSR1, want);
+    printf("%p\\n", (void *)(crossing + 10));
+    fflush(stdout);
+    void (*function)(int, volatile int *) = (void (*)(int, volatile int *))pages;
+    while (!is_wanted)
+        function(0, &word);
+    memcpy(crossing + BEFORE, constant + BEFORE, 10 - BEFORE);
+    memcpy(crossing + 10, "\\x8b\\x06\\xc3", 3);
+    function(1, &word);
+    printf("there\\n");
+    fflush(stdout);
+    for (;;)
+        function(1, &word);
+}
+"""
+
+
+@pytest.mark.parametrize(("before", "has_other"), [(2, 0), (5, 1)])
+def test_code_that_was_not_there_is_translated_once_it_is(
+    before: int, has_other: int, tmp_path: Path
+) -> None:
+    """What comes next is translated ahead, here before there is all of it."""
+    program = CROSSING.replace("BEFORE", str(before)).replace("HAS_OTHER", str(has_other))
+    with (
+        running(compile_c(tmp_path, program)) as target,
+        closing(ReplicaSource(target.pid)) as source,
+    ):
+        assert target.stdout is not None
+        behind = int(target.stdout.readline(), 16)
+        request = BurstRequest(target.pid, 5000, 1.0)
+        while patiently(lambda: source.capture(request)).end is not BurstEnd.FULL:
+            pass
+        target.send_signal(signal.SIGUSR1)
+        assert target.stdout.readline() == "there\n"
+        for _ in tries():
+            burst = patiently(lambda: source.capture(request))
+            assert burst.end is not BurstEnd.UNREADABLE
+            if behind in burst.ip:
+                break

@@ -193,6 +193,7 @@ go_beyond(struct burst *b)
     save(r, &before);
     way = (struct half_way){.half = before, .later = before};
     b->result->held_words = runner_words(r);
+    b->result->held_accesses = runner_accesses(r);
     b->result->released = r->regs;
     pages_show_read(&r->pages, &r->process, &r->remote);
     pages_predict(&r->pages, &r->process, &r->remote, seconds * PREDICTED_SHARE);

@@ -281,10 +281,9 @@ count_recorded(struct burst *b)
     struct runner *r = b->r;
     struct burst_result *result = b->result;
 
-    result->accesses = result->held_accesses = runner_accesses(r);
-    if (result->held_words < runner_words(r))
-        result->held_accesses =
-            count_accesses(&r->blocks, r->start, r->start + result->held_words);
+    result->accesses = runner_accesses(r);
+    if (result->held_words == SIZE_MAX)
+        result->held_accesses = result->accesses;
     for (unsigned i = 0; i < result->furthers; i++)
         result->further[i].accesses += result->accesses;
 }

@@ -188,7 +188,8 @@ remote_read_code(void *remote, const uint64_t *page, size_t count, uint8_t *byte
                  (ssize_t)PAGE_BYTES))
             continue;
         const struct remote_area *area = remote_find(r, page[i]);
-        kind[i] = area != NULL && !area->is_writable && !area->is_anonymous ? CODE_STABLE
-                                                                            : CODE_VOLATILE;
+        const bool is_stable =
+            area != NULL && !area->is_writable && !area->is_anonymous && !area->is_shared;
+        kind[i] = is_stable ? CODE_STABLE : CODE_VOLATILE;
     }
 }

@@ -1,5 +1,6 @@
 /* memsampd._core.Replica: bursts of one target, from a process of ours that stands in for it. */
 #include "replica.h"
+#include "dependences.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -213,6 +214,27 @@ take_apart(PyObject *Py_UNUSED(module), PyObject *args)
                          (const char *)sample, (Py_ssize_t)sizeof sample, operands);
 }
 
+/* Which registers one instruction waits for, of its form and of its address, and which it sets, for tests. */
+static PyObject *
+dependences(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    const char *code, *bytes;
+    Py_ssize_t size, form_size;
+    struct parsed p;
+    struct form form;
+
+    if (!PyArg_ParseTuple(args, "y#y#:dependences", &code, &size, &bytes, &form_size))
+        return NULL;
+    if ((size_t)form_size != sizeof form || !parse((const uint8_t *)code, (size_t)size, &p)) {
+        PyErr_SetString(PyExc_ValueError, "an instruction and its form");
+        return NULL;
+    }
+    memcpy(&form, bytes, sizeof form);
+    const struct dependences d = dependences_of(&p, &form);
+    return Py_BuildValue("(KKK)", (unsigned long long)d.data, (unsigned long long)d.address,
+                         (unsigned long long)d.results);
+}
+
 static PyObject *
 name_of_syscall(PyObject *Py_UNUSED(module), PyObject *args)
 {
@@ -228,6 +250,7 @@ name_of_syscall(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef functions[] = {
     {"take_apart", take_apart, METH_VARARGS, "Key, bytes before immediates, sample of a form."},
+    {"dependences", dependences, METH_VARARGS, "Registers that one instruction reads, addresses by, sets."},
     {"syscall_name", name_of_syscall, METH_VARARGS, "Name of a system call, or None."},
     {NULL, NULL, 0, NULL},
 };

@@ -89,7 +89,7 @@ expand_some(Replica *self)
     enum expanded result = expand(x, &self->at, self->until);
 
     if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
-        result = expand_part(x, r->written, &r->part_exit);
+        result = expand_cut(x, r->written, &r->part_exit);
         self->has_cut_record = result == EXPANDED_CHUNK;
     }
     self->is_expanded = result != EXPANDED_CHUNK;

@@ -118,6 +118,7 @@ step(struct runner *r, const struct recipe *recipe, struct user_regs_struct *reg
     }
     if (*number != SIGTRAP || (info.si_code != TRAP_TRACE && info.si_code != TRAP_BRKPT))
         return "fault";
+    *number = 0; /* that was the step's */
     if (recipe->flags & RECIPE_PUSHES_FLAGS)
         hide_trap_flag(r, regs->rsp);
     return NULL;

@@ -42,7 +42,7 @@ handle_exit(struct runner *r, struct user_regs_struct *now, uint32_t number)
         r->call_exit = (long)number;
         runner_end(r, RUN_SYSCALL, (long)r->regs.rax);
     } else if (x->kind == EXIT_UNSUPPORTED) {
-        runner_end(r, blocks_was_written(&r->blocks, x->target) ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
+        runner_end(r, block->is_passing ? RUN_MODIFIED : RUN_UNSUPPORTED, 0);
     } else if (x->kind == EXIT_REFUSED) {
         runner_end(r, RUN_UNREADABLE, SIGSEGV);
     } else {
@@ -83,8 +83,38 @@ handle_trap(struct runner *r, struct user_regs_struct *now)
     return true;
 }
 
+/* Of an instruction that repeats itself, if the offset is where that itself stands, or behind it; or NULL. */
+static const struct special *
+repeated_at(const struct blocks *b, const struct block *block, const struct instruction *at, uint64_t offset)
+{
+    const size_t access = (size_t)block->first_access + at->accesses_before;
+
+    if (at->accesses_before == block->accesses || b->accesses.operand[access].source != ACCESS_SPECIAL)
+        return NULL;
+    const struct special *x = &b->special[b->accesses.delta[access]];
+    return x->recipe.flags & RECIPE_REPEATED && offset >= x->copy_at ? x : NULL;
+}
+
+/* The record in progress is cut off at a repeated instruction, or behind it: what that did is part of it. The
+ * record is told how far it got, as by the code that follows the instruction, if there is room for that. */
+static void
+add_repeated(struct runner *r, const struct special *x, bool is_done)
+{
+    uint64_t *words = (uint64_t *)(uintptr_t)r->written;
+
+    if (runner_room_words(r) <= x->pointer_after_word)
+        return;
+    words[x->count_after_word] = r->regs.rcx;
+    words[x->pointer_after_word] = ((const uint64_t *)&r->regs)[x->recipe.reference[0].base];
+    const bool is_begun = repeated_elements(x, words) != 0;
+    r->part_exit.accesses += is_begun;
+    r->part_exit.instructions += is_done || (is_begun && recipe_moves_lines(&x->recipe));
+    if (is_done)
+        r->ip = r->regs.rip = r->ip + x->recipe.length;
+}
+
 /* End in the midst of a block: the record in progress is cut off before the instruction at which it
- * stands. False: it stands in none. */
+ * stands, or within one that repeats itself. False: it stands in none. */
 static bool
 cut_record(struct runner *r, const struct user_regs_struct *now, uint64_t ip)
 {
@@ -114,6 +144,9 @@ cut_record(struct runner *r, const struct user_regs_struct *now, uint64_t ip)
         .prefetches = at->prefetches_before,
     };
     r->has_cut_record = true;
+    const struct special *repeated = repeated_at(&r->blocks, block, at, offset);
+    if (repeated != NULL)
+        add_repeated(r, repeated, offset > repeated->copy_at);
     return true;
 }
 
@@ -266,19 +299,21 @@ is_at_call(struct runner *r, uint64_t ip)
     return ((code[0] == 0x0f && code[1] == 0x05) || (code[-2] == 0x0f && code[-1] == 0x05));
 }
 
-/* Whether it stands where nothing is done of the instruction that comes next, or only what is recorded of it:
- * elsewhere some registers may be ours. */
+/* Whether it stands where nothing is done of the instruction that comes next, or only what is recorded of it, or in
+ * one that repeats itself: elsewhere some registers may be ours. */
 static bool
 is_between_instructions(const struct blocks *b, uint64_t ip)
 {
     const uint64_t offset = ip - b->area_address;
-    uint32_t block, number;
+    uint32_t block_number, number;
 
-    if (offset >= AREA_BUFFER || !blocks_locate(b, (uint32_t)offset, &block, &number) || number == NO_BLOCK)
+    if (offset >= AREA_BUFFER || !blocks_locate(b, (uint32_t)offset, &block_number, &number) || number == NO_BLOCK)
         return false;
-    const bool is_last = number + 1 == b->block[block].first_instruction + b->block[block].instructions;
+    const struct block *block = &b->block[block_number];
+    const bool is_last = number + 1 == block->first_instruction + block->instructions;
     const struct instruction *at = &b->instruction[number];
-    return offset == at->code_at || (at->flow == FLOW_NEXT && !is_last); /* that one's record follows */
+    return offset == at->code_at || (at->flow == FLOW_NEXT && !is_last) || /* that one's record follows */
+           repeated_at(b, block, at, offset) != NULL;
 }
 
 /* Whether it stands at a trap of ours, of which nobody has been told, or at a jump in place of one: there all

@@ -65,7 +65,8 @@ runner_accesses(struct runner *r)
         r->counted_words = r->counted_accesses = 0;
     r->counted_accesses += count_accesses(&r->blocks, r->start + r->counted_words, r->start + words);
     r->counted_words = words;
-    return r->counted_accesses;
+    return r->counted_accesses +
+           (r->has_cut_record ? record_accesses(&r->blocks, &r->part_exit, r->written) : 0);
 }
 
 void

@@ -51,7 +51,7 @@ void runner_rewind(struct runner *r, size_t words);
 /* Words that the buffer has room for behind what was recorded. */
 size_t runner_room_words(const struct runner *r);
 
-/* Accesses in the whole records so far: each is looked at once. */
+/* Accesses in the records so far, one that is cut off included: each whole one is looked at once. */
 uint64_t runner_accesses(struct runner *r);
 
 /* How many words an access takes is known roughly. Where the buffer is full and as much as is wanted was not

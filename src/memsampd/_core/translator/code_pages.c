@@ -20,15 +20,25 @@ has_changed(const struct blocks *b, uint64_t address)
     return page != NULL && (page->changed & code_lines(address, 1)) != 0;
 }
 
+/* Whether an instruction may have, however long it is. */
+static bool
+instruction_has_changed(const struct blocks *b, uint64_t ip)
+{
+    return has_changed(b, ip) || has_changed(b, ip + INSTRUCTION_MAXIMUM_BYTES - 1);
+}
+
 static bool
 uses_changed_code(const struct blocks *b, const struct block *block)
 {
     const struct instruction *at = &b->instruction[block->first_instruction];
+    const struct exit *end = &b->exit[block->first_exit];
 
     for (uint32_t i = 0; i < block->instructions; i++)
-        if (has_changed(b, at[i].ip) || has_changed(b, at[i].ip + INSTRUCTION_MAXIMUM_BYTES - 1))
+        if (instruction_has_changed(b, at[i].ip))
             return true;
-    return has_changed(b, block->ip); /* it may have none */
+    /* It may end for what comes next. */
+    return end->kind != EXIT_DIRECT && end->kind != EXIT_INDIRECT &&
+           instruction_has_changed(b, end->target);
 }
 
 /* A bit for each page that has changed. */

@@ -75,17 +75,18 @@ load_target(struct emitter *e, const struct step *s, unsigned scratch)
 {
     const struct parsed *p = &s->p;
 
-    if (p->is_rip_relative) {
-        emit_constant(e, scratch, s->ip + p->length + (uint64_t)p->displacement);
-        emit_move(e, 0x8b, scratch, scratch, 0);
-        return;
-    }
     if (!p->has_memory) {
         emit_copy(e, scratch, p->rm);
         return;
     }
+    if (p->is_rip_relative)
+        emit_constant(e, scratch, s->ip + p->length + (uint64_t)p->displacement);
     if (p->segment != 0)
         emit_byte(e, p->segment == 4 ? 0x64 : 0x65);
+    if (p->is_rip_relative) {
+        emit_move(e, 0x8b, scratch, scratch, 0);
+        return;
+    }
     if (p->address_32)
         emit_byte(e, 0x67);
     unsigned extension = p->prefix_at != 0xff ? p->bytes[p->prefix_at] & 3u : 0;

@@ -174,6 +174,8 @@ struct core_model {
     struct predictor predictor;
     struct nearest nearest;
     struct cores cores;
+    struct user_regs_struct regs; /* scratch for recipes, as in struct expansion */
+    uint8_t xstate[RECIPE_XSTATE_BYTES];
     uint64_t count; /* instructions so far */
     uint64_t stored[CORE_MODEL_STORES];
     size_t stores;
@@ -234,6 +236,65 @@ struct walk {
     uint64_t instructions, accesses, distant;
 };
 
+static void
+touch_address(struct walk *w, struct touched *t, uint64_t address, bool is_write)
+{
+    const bool distant = is_distant(&w->model->nearest, address);
+
+    w->distant += distant;
+    t->accesses++;
+    if (is_write) {
+        t->store_word = address >> 3 | 1ull << 63;
+        w->model->stored[w->model->stores++ % CORE_MODEL_STORES] = address;
+    } else {
+        t->load_word = address >> 3 | 1ull << 63;
+        t->distant_cycles |= distant ? DISTANT_CYCLES : 0;
+        t->loads = true;
+    }
+}
+
+struct touching {
+    struct walk *walk;
+    struct touched *touched;
+};
+
+/* A recipe_emit: `context` is a struct touching. */
+static int
+touch_reference(void *context, uint64_t Py_UNUSED(ip), uint64_t address, unsigned Py_UNUSED(size_bytes),
+                int is_write)
+{
+    const struct touching *now = context;
+
+    touch_address(now->walk, now->touched, address, is_write != 0);
+    return 0;
+}
+
+/* Of a repeated instruction the first elements, and the last: all between come one after the other. */
+static void
+touch_special(struct walk *w, struct touched *t, const struct special *s, const uint64_t *words)
+{
+    struct core_model *m = w->model;
+    const bool is_repeated = s->recipe.flags & RECIPE_REPEATED;
+    const uint64_t all = special_accesses(s, words), size_bytes = s->recipe.reference[0].size_bytes;
+    const unsigned before = t->accesses;
+
+    special_operands(s, words, &m->regs, m->xstate);
+    if (is_repeated && all == 0)
+        return;
+    recipe_references(&s->recipe, &m->regs, m->xstate, touch_reference, &(struct touching){w, t});
+    if (!is_repeated)
+        return;
+    const int64_t moved = repeated_bytes(s, words, &m->regs);
+    const uint64_t last = (uint64_t)moved + (moved < 0 ? size_bytes : -size_bytes);
+    m->regs.rsi += last;
+    m->regs.rdi += last;
+    struct walk swept = *w; /* it is in the cache then, but nothing waits for it */
+    struct touched unseen = {0};
+    recipe_references(&s->recipe, &m->regs, m->xstate, touch_reference,
+                      &(struct touching){&swept, &unseen});
+    t->accesses = before + (all < 100000 ? (unsigned)all : 100000);
+}
+
 /* What the accesses of an instruction touch, from `*access` on. */
 static struct touched
 touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access,
@@ -244,25 +305,11 @@ touch(struct walk *w, const struct exit *x, unsigned instruction, size_t *access
     struct touched t = {0};
 
     for (; *access < end && a->instruction[*access] == instruction; ++*access) {
-        if (a->operand[*access].source == ACCESS_SPECIAL) {
-            const uint64_t all =
-                special_accesses(&w->blocks->special[a->delta[*access]], words);
-            t.accesses += all < 100000 ? (unsigned)all : 100000;
-            t.loads = true;
-            continue;
-        }
-        const uint64_t address = address_of_access(w->blocks, w->segment_base, *access, words);
-        const bool distant = is_distant(&w->model->nearest, address);
-        w->distant += distant;
-        t.accesses++;
-        if (a->is_write[*access]) {
-            t.store_word = address >> 3 | 1ull << 63;
-            w->model->stored[w->model->stores++ % CORE_MODEL_STORES] = address;
-        } else {
-            t.load_word = address >> 3 | 1ull << 63;
-            t.distant_cycles |= distant ? DISTANT_CYCLES : 0;
-            t.loads = true;
-        }
+        if (a->operand[*access].source == ACCESS_SPECIAL)
+            touch_special(w, &t, &w->blocks->special[a->delta[*access]], words);
+        else
+            touch_address(w, &t, address_of_access(w->blocks, w->segment_base, *access, words),
+                          a->is_write[*access]);
     }
     w->accesses += t.accesses;
     return t;
@@ -300,6 +347,10 @@ run_record(struct walk *w, const struct exit *x, const struct exit *next, const 
     struct core_model *m = w->model;
     size_t access = x->first_access;
 
+    if (x->kind == EXIT_CROSSED) { /* the kernel's: its block has no instruction for it */
+        w->instructions++;
+        return;
+    }
     for (unsigned i = 0; i < x->instructions; i++) {
         const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
         const struct touched t = touch(w, x, i, &access, words);
@@ -361,6 +412,8 @@ core_model_run(struct core_model *m, const struct blocks *blocks, const uint64_t
     size_t words;
 
     m->stores = 0;
+    m->regs.fs_base = segment_base[ACCESS_FS];
+    m->regs.gs_base = segment_base[ACCESS_GS];
     for (unsigned i = 0; i < STRETCHES; i++) {
         const uint64_t *from = start + (size_t)(end - start) / STRETCHES * i;
         while (at < from && exit_of_record(blocks, at, end, &words) != NULL)

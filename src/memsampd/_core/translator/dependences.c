@@ -18,6 +18,28 @@ in_fields(const struct parsed *p, unsigned fields, unsigned first, unsigned mask
     return set;
 }
 
+/* Byte registers 4 to 7 are the second bytes of 0 to 3, unless there is a REX prefix. */
+static uint8_t
+whole_register(const struct parsed *p, uint8_t number, bool is_byte)
+{
+    return is_byte && p->is_legacy_byte_reg ? number & 3 : number;
+}
+
+/* The same for general registers, and those that the form names: of one in the opcode it knows the lower bits. */
+static uint64_t
+general(const struct parsed *p, const struct form *f, unsigned fields, unsigned implicit)
+{
+    const unsigned low = p->opcode & 7;
+    const bool moves_byte = p->has_opcode_register && (p->opcode & 0xf8) == 0xb0;
+    struct parsed whole = *p;
+
+    whole.reg = whole_register(p, p->reg, f->used & FIELD_REG_BYTE);
+    whole.rm = whole_register(p, p->rm, moves_byte || f->used & FIELD_RM_BYTE);
+    if (p->has_opcode_register && p->opcode != 0x90 && implicit >> low & 1) /* of xchg r8, rax it knows all */
+        implicit = (implicit & ~(1u << low)) | 1u << whole.rm;
+    return in_fields(&whole, fields, 0, 15) | implicit;
+}
+
 static uint64_t
 of_address(const struct parsed *p, const struct form *f)
 {
@@ -44,13 +66,14 @@ dependences_of(const struct parsed *p, const struct form *f)
     struct dependences d = {.latency_cycles = f->latency_cycles};
     const bool clears = f->effects & CLEARS_SAME && !p->has_memory &&
                         (p->encoding == ENCODING_LEGACY ? p->reg == p->rm : p->vvvv == p->rm);
+    const bool pushes = f->stack_delta < 0, pops = f->stack_delta > 0; /* rsp aside, one sets none, one reads none */
 
     d.address = of_address(p, f);
-    d.results = in_fields(p, f->written, 0, 15) | f->implicit_written |
+    d.results = general(p, f, f->written, pushes ? 0 : f->implicit_written) |
                 in_fields(p, f->vector_written, FIRST_VECTOR, 31) |
                 (f->effects & WRITES_FLAGS ? bit(FLAGS_REGISTER) : 0);
     if (!clears)
-        d.data = in_fields(p, f->read, 0, 15) | f->implicit_read |
+        d.data = general(p, f, f->read, pops ? 0 : f->implicit_read) |
                  in_fields(p, f->vector_read, FIRST_VECTOR, 31);
     d.data |= f->effects & READS_FLAGS ? bit(FLAGS_REGISTER) : 0;
     if (f->effects & USES_X87) {

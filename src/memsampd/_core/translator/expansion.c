@@ -51,18 +51,39 @@ mark_rows(struct expansion *x)
     return true;
 }
 
-static void
-load_operands(struct expansion *x, const struct special *s, const uint64_t *words)
+void
+special_operands(const struct special *s, const uint64_t *words, struct user_regs_struct *regs,
+                 uint8_t *xstate)
 {
     for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
-        memcpy((char *)&x->regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
+        memcpy((char *)regs + 8 * (size_t)gpr_words[s->gpr[i]], &words[s->gpr_word[i]], 8);
     for (unsigned i = 0; i < s->vectors; i++) {
         if (s->vector_bytes[i] == 8)
-            recipe_put_opmask(x->xstate, s->vector[i], words[s->vector_word[i]]);
+            recipe_put_opmask(xstate, s->vector[i], words[s->vector_word[i]]);
         else
-            recipe_put_vector(x->xstate, s->vector[i], &words[s->vector_word[i]],
-                              s->vector_bytes[i]);
+            recipe_put_vector(xstate, s->vector[i], &words[s->vector_word[i]], s->vector_bytes[i]);
     }
+}
+
+uint64_t
+repeated_elements(const struct special *s, const uint64_t *words)
+{
+    const uint64_t left = words[s->count_after_word];
+    uint64_t from = 0;
+
+    for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
+        from = s->gpr[i] == RCX ? words[s->gpr_word[i]] : from;
+    /* Where the program has written over its record there may be more left than it began with. */
+    return left <= from ? from - left : 0;
+}
+
+int64_t
+repeated_bytes(const struct special *s, const uint64_t *words, const struct user_regs_struct *regs)
+{
+    uint64_t pointer;
+
+    memcpy(&pointer, (const char *)regs + 8 * (size_t)s->recipe.reference[0].base, 8);
+    return (int64_t)(words[s->pointer_after_word] - pointer);
 }
 
 /* An iteration of a repeated instruction. */
@@ -102,21 +123,16 @@ add_element(void *context, uint64_t ip, uint64_t address, unsigned size_bytes, i
 static enum expanded
 expand_repeated(struct expansion *x, const struct special *s, const uint64_t *words)
 {
-    const struct recipe_reference *first = &s->recipe.reference[0];
+    const uint64_t size_bytes = s->recipe.reference[0].size_bytes;
     struct user_regs_struct *regs = &x->regs;
-    const uint64_t from = regs->rcx, left = words[s->count_after_word];
-    /* Where the program has written over its record there may be more left than it began with. */
-    const uint64_t count = left <= from ? from - left : 0;
-    const uint64_t rsi = regs->rsi, rdi = regs->rdi;
-    uint64_t pointer;
-    memcpy(&pointer, (char *)regs + 8 * (size_t)first->base, 8);
+    const uint64_t count = repeated_elements(s, words), rsi = regs->rsi, rdi = regs->rdi;
     struct iteration now = {
         .rows = &x->rows,
         .number = x->resume_iteration,
         .moves_lines = recipe_moves_lines(&s->recipe),
-        .is_backwards = (int64_t)(words[s->pointer_after_word] - pointer) < 0,
+        .is_backwards = repeated_bytes(s, words, regs) < 0,
     };
-    now.step = now.is_backwards ? -(uint64_t)first->size_bytes : first->size_bytes;
+    now.step = now.is_backwards ? -size_bytes : size_bytes;
 
     for (; now.number < count; now.number = now.next) {
         const size_t before = x->rows.count;
@@ -150,7 +166,7 @@ expand_special(struct expansion *x, const struct special *s, const uint64_t *wor
 {
     const size_t before = x->rows.count;
 
-    load_operands(x, s, words);
+    special_operands(s, words, &x->regs, x->xstate);
     if (s->recipe.flags & RECIPE_REPEATED)
         return expand_repeated(x, s, words);
     if (recipe_references(&s->recipe, &x->regs, x->xstate, rows_add, &x->rows) != 0)
@@ -205,12 +221,14 @@ expand_slowly(struct expansion *x, const struct block *block, const struct exit 
     }
     x->resume_access = 0;
     x->is_full |= x->total >= x->limit;
-    if (result == EXPANDED_FULL) /* between two iterations of a repeated instruction */
-        count_part(x, block, part, a->instruction[first + i]);
-    else if (x->is_full) /* behind the last one that referenced anything */
-        count_part(x, block, part, i == 0 ? 0 : a->instruction[first + i - 1] + 1u);
-    else
-        count_part(x, block, part, part->instructions);
+    unsigned done = part->instructions;
+    if (result == EXPANDED_FULL) { /* between two iterations of a repeated instruction */
+        done = a->instruction[first + i];
+    } else if (x->is_full) { /* behind the last one that referenced anything, if it is done */
+        const unsigned behind = i == 0 ? 0 : a->instruction[first + i - 1] + 1u;
+        done = behind < done ? behind : done;
+    }
+    count_part(x, block, part, done);
     return x->is_full ? EXPANDED_FULL : EXPANDED_ALL;
 }
 
@@ -235,7 +253,7 @@ add_rows(struct expansion *x, const struct exit *part, const uint64_t *words)
     return true;
 }
 
-enum expanded
+static enum expanded
 expand_part(struct expansion *x, const uint64_t *words, const struct exit *part)
 {
     if (!part->is_plain || x->line_shift != 0 || x->resume_access != 0 ||
@@ -265,6 +283,16 @@ expand_record(struct expansion *x, struct exit *before, struct exit *now, const 
         visits_repeat(&x->visits, x->blocks, (uint32_t)(now - x->blocks->exit),
                       x->iterations - !is_begun);
     return result;
+}
+
+enum expanded
+expand_cut(struct expansion *x, const uint64_t *words, const struct exit *part)
+{
+    x->iterations = 0;
+    const enum expanded result = expand_part(x, words, part);
+    const bool is_over = result != EXPANDED_CHUNK;
+    return visits_add_part(&x->visits, x->blocks, part, x->iterations, is_over) ? result
+                                                                               : EXPANDED_NO_MEMORY;
 }
 
 /* As much waits as should: nothing is to be done but to go on if it can be counted. */
@@ -310,13 +338,11 @@ uint64_t
 special_accesses(const struct special *s, const uint64_t *words)
 {
     const struct recipe *r = &s->recipe;
-    uint64_t elements = 1, from = 0;
+    uint64_t elements = 1;
 
     if (r->flags & RECIPE_REPEATED) {
-        for (unsigned i = 0; i < SPECIAL_GPRS && s->gpr[i] != NO_GPR; i++)
-            from = s->gpr[i] == RCX ? words[s->gpr_word[i]] : from;
-        const uint64_t left = words[s->count_after_word];
-        elements = left <= from && from - left < UINT32_MAX ? from - left : 0;
+        elements = repeated_elements(s, words);
+        elements = elements < UINT32_MAX ? elements : 0;
         if (recipe_moves_lines(r))
             elements = (elements * r->reference[0].size_bytes + (1u << MOVED_LINE_SHIFT) - 1) >>
                        MOVED_LINE_SHIFT;

@@ -47,8 +47,9 @@ enum expanded {
  * is read from `end` on, whatever the words say. */
 enum expanded expand(struct expansion *x, const uint64_t **from, const uint64_t *end);
 
-/* Expand the first accesses of a block whose record is cut off: it never reached an exit. */
-enum expanded expand_part(struct expansion *x, const uint64_t *words, const struct exit *part);
+/* Expand the first accesses of a block whose record is cut off: it never reached an exit. Again, where that
+ * pauses for a chunk. */
+enum expanded expand_cut(struct expansion *x, const uint64_t *words, const struct exit *part);
 
 /* How many accesses an instruction makes that has one entry among its block's: of repeated ones what their
  * counter tells, at most as many as there could be in a burst. */
@@ -57,6 +58,16 @@ uint64_t special_accesses(const struct special *s, const uint64_t *words);
 /* How many accesses a record makes that left by an exit, some of whose accesses are special. */
 uint64_t record_accesses_slowly(const struct blocks *blocks, const struct exit *x,
                                 const uint64_t *words);
+
+/* The operands of a special instruction, put where recipe_references looks for them. */
+void special_operands(const struct special *s, const uint64_t *words, struct user_regs_struct *regs,
+                      uint8_t *xstate);
+
+/* How many elements a repeated instruction got through, and by how much that moved its pointers, which are in
+ * `regs` as they were before. */
+uint64_t repeated_elements(const struct special *s, const uint64_t *words);
+int64_t repeated_bytes(const struct special *s, const uint64_t *words,
+                       const struct user_regs_struct *regs);
 
 /* How many accesses whole records make, without looking at these. */
 uint64_t count_accesses(const struct blocks *blocks, const uint64_t *at, const uint64_t *end);

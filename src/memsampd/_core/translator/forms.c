@@ -73,6 +73,14 @@ has_opcode_register(unsigned map, uint8_t opcode)
            (map == 1 && opcode >= 0xc8 && opcode < 0xd0);
 }
 
+/* Gathers and scatters of EVEX: their index has the bit that vvvv has elsewhere. */
+static bool
+has_vector_index(unsigned map, uint8_t opcode)
+{
+    return map == 2 && ((opcode & 0xfc) == 0x90 || (opcode & 0xfc) == 0xa0 || opcode == 0xc6 ||
+                        opcode == 0xc7);
+}
+
 static bool
 is_prefix(uint8_t byte)
 {
@@ -255,9 +263,11 @@ parse(const uint8_t *given, size_t size, struct parsed *p)
     if (at == NOT_SUPPORTED)
         return false;
     p->rex_w = f.w;
-    p->vvvv = f.vvvv;
     p->opcode_at = (uint8_t)at;
     p->opcode = code[at++];
+    p->vvvv = f.vvvv;
+    if (p->encoding == ENCODING_EVEX && !has_vector_index(p->map, p->opcode))
+        p->vvvv |= (uint8_t)(f.v2 << 4);
     if (p->encoding == ENCODING_LEGACY && p->map == 0 && is_prefix(p->opcode))
         return false; /* a prefix behind REX, which is then void: no compiler writes that */
     p->has_modrm = needs_modrm(p->map, p->opcode, p->encoding);

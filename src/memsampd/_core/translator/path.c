@@ -79,6 +79,10 @@ cannot_copy(const struct step *s)
     if (p->address_32 && (s->form->flow == FLOW_SHORT_BRANCH || s->form->flags & RECIPE_REPEATED ||
                           p->is_rip_relative))
         return true;
+    /* smsw and rdssp: with their registers from r8 on their forms name those below. */
+    if (p->map == 1 && p->encoding == ENCODING_LEGACY && !p->has_memory && p->rm >= 8 &&
+        (p->opcode == 0x01 || p->opcode == 0x1e) && s->form->implicit_used != 0)
+        return true;
     return s->form->flow == FLOW_SHORT_BRANCH && s->form->immediate_bytes != 1;
 }
 

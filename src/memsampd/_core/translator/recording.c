@@ -227,6 +227,7 @@ record_special(struct recording *r, const struct step *s, unsigned number)
     memset(&x, 0, sizeof x);
     memset(x.gpr, NO_GPR, sizeof x.gpr);
     x.recipe.ip = s->ip;
+    x.recipe.length = s->p.length;
     x.recipe.flags = s->form->flags;
     x.recipe.references = s->form->references;
     if (s->form->flags & RECIPE_REPEATED)
@@ -238,6 +239,7 @@ record_special(struct recording *r, const struct step *s, unsigned number)
     if (s->form->flags & RECIPE_REPEATED) { /* written when the instruction is done */
         x.count_after_word = r->words++;
         x.pointer_after_word = r->words++;
+        x.copy_at = r->e->at;
     }
     if (!blocks_grow((void **)&b->special, &b->special_capacity, b->specials + 1, sizeof x))
         return false;

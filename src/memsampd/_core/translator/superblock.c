@@ -262,6 +262,9 @@ emit_block(struct builder *u)
         emit_last(u, path->count - 1);
     else
         emit_exit(u, add_exit(u, path->last_kind, path->next_ip));
+    if (!ends && path->last_kind != EXIT_DIRECT) /* it ends for what stands there */
+        u->block.pages |= page_bit(path->next_ip) |
+                          page_bit(path->next_ip + INSTRUCTION_MAXIMUM_BYTES - 1);
     if (path->last_kind == EXIT_SYSCALL && !ends) {
         struct exit *crossed = add_exit(u, EXIT_CROSSED, 0);
         crossed->accesses = crossed->prefetches = 0;
@@ -309,7 +312,6 @@ superblock_translate(struct blocks *b, uint64_t ip)
     u.e = (struct emitter){b->area, AREA_CODE + b->code_used};
     u.number = (uint32_t)b->count;
     u.block.ip = ip;
-    u.block.pages = page_bit(ip);
     u.block.buffer_register = u.path.pair.buffer;
     u.block.scratch_register = u.path.pair.scratch;
     u.block.is_guided = u.path.is_guided;

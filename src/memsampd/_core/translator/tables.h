@@ -108,7 +108,9 @@ struct special {
     uint8_t vectors;
     uint16_t vector_word[SPECIAL_VECTORS];
     uint8_t vector[SPECIAL_VECTORS], vector_bytes[SPECIAL_VECTORS]; /* bytes 8: an opmask */
-    uint16_t count_after_word, pointer_after_word; /* of repeated instructions, 0: none */
+    /* Of repeated instructions, 0: none. */
+    uint16_t count_after_word, pointer_after_word;
+    uint32_t copy_at; /* where the copy of the instruction itself stands */
 };
 
 /* From what the address of an access follows, but for its delta. */
@@ -153,8 +155,8 @@ struct written_code {
 
 enum code_kind {
     CODE_UNREADABLE = 0,
-    CODE_STABLE,   /* of a file, and read-only: it changes where another file is mapped there */
-    CODE_VOLATILE, /* the program can write to it */
+    CODE_STABLE,   /* of a file, private and read-only: it changes where another file is mapped there */
+    CODE_VOLATILE, /* the program can write to it, perhaps where the same memory is mapped once more */
 };
 /* Reads pages of the program's code, CODE_BATCH of them at most, at ascending addresses. */
 typedef void (*code_reader)(void *reader, const uint64_t *page, size_t count, uint8_t *bytes,

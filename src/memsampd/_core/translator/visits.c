@@ -103,6 +103,32 @@ collect_block(struct visits *v, const struct blocks *b, const struct block *bloc
         v->ran.ip[v->ran.count++] = b->instruction[block->first_instruction + i].ip;
 }
 
+static void
+add_ran(struct ran *ran, uint64_t ip, uint64_t times)
+{
+    ran->ip[ran->count] = ip;
+    ran->times[ran->count++] = times;
+}
+
+bool
+visits_add_part(struct visits *v, struct blocks *b, const struct exit *part, uint64_t repeats,
+                bool is_over)
+{
+    const struct block *block = &b->block[part->block];
+    const struct instruction *at = &b->instruction[block->first_instruction];
+    const uint32_t repeated = repeated_instruction(b, part);
+
+    if (!reserve(&v->ran, part->instructions + (size_t)1))
+        return false;
+    for (uint32_t i = 0; i < part->instructions && is_over; i++)
+        add_ran(&v->ran, at[i].ip, 1);
+    const bool is_among_them = repeated < part->instructions && is_over;
+    if (repeats > is_among_them)
+        add_ran(&v->ran, at[repeated].ip, repeats - is_among_them);
+    note_code(b, block);
+    return true;
+}
+
 /* Whether no exit before it in its block was taken: so that each block is collected once. */
 static bool
 is_first_taken(const struct visits *v, const struct blocks *b, uint32_t exit)

@@ -37,6 +37,11 @@ visits_note(struct visits *v, struct blocks *b, uint32_t exit)
 /* Repetitions of an instruction in the last record of an exit that was noted. */
 void visits_repeat(struct visits *v, const struct blocks *b, uint32_t exit, uint64_t repeats);
 
+/* What ran of a block whose record is cut off: a repeated instruction so many times, and if that is all of the
+ * record each instruction. False without memory. */
+bool visits_add_part(struct visits *v, struct blocks *b, const struct exit *part, uint64_t repeats,
+                     bool is_over);
+
 /* Move what ran to `ran`: one entry an instruction of each block. To be called at the end of a burst,
  * and before blocks go: they are told as well. False without memory. */
 bool visits_collect(struct visits *v, struct blocks *b);

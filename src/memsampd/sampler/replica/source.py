@@ -240,7 +240,7 @@ class ReplicaSource:
         """The next part of what was taken, or all of it."""
         started = time.thread_time()
         taken, begun_rows = rest.taken, rest.rows
-        # Of a record that was cut off at the end of the hold nobody has counted the accesses.
+        # How many lines `rep movs` went through is told roughly before they are counted.
         went_beyond = taken.accesses > taken.held_accesses
         held_rows = max(taken.held_accesses, begun_rows)
         is_whole, is_last = rest.parts == 1, rest.part + 1 == rest.parts
