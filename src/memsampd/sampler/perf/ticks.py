@@ -14,6 +14,7 @@ import os
 import re
 import time
 from collections import Counter
+from collections.abc import Container
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -238,6 +239,14 @@ def _judged(samples: NDArray[np.void], timers: HardwareEvent, seconds: float) ->
     return Ticks(why_not=f"none of {len(samples)} timers that interrupted a thread was the tick")
 
 
+class _Asked(msgspec.Struct, frozen=True):
+    """When threads were asked for their CPU time, and which: on a busy machine that takes long."""
+
+    began_seconds: float = -math.inf
+    ended_seconds: float = -math.inf
+    tids: Container[int] = ()
+
+
 class TickSource(StreamedBranches):
     """A :class:`~memsampd.sampler.protocols.BranchSource` by ticks that come anyway.
 
@@ -282,7 +291,7 @@ class TickSource(StreamedBranches):
         period_seconds = every * ticks.seconds
         self._pid, self._entry, self._tells_time = pid, ticks.entry, ticks.tells_time
         self._times = ThreadTimes(pid)
-        self._asked_seconds: dict[int, float] = {}  # by thread, at the last read
+        self._asked = _Asked()
         self._judges = not follow_forks
         self._ticks, self._judged_cpu_seconds = 0, process_cpu_ns(pid) * 1e-9
         fields = _core.SAMPLE_CHAIN | _core.SAMPLE_REGISTERS
@@ -318,15 +327,17 @@ class TickSource(StreamedBranches):
         """
         if self._tells_time:  # an event goes on to be enabled wherever its thread runs
             return np.asarray(samples["enabled_ns"] * 1e-9)
-        tids, now_seconds = dict.fromkeys(samples["tid"].tolist()), time.monotonic()
+        last, tids = self._asked, dict.fromkeys(samples["tid"].tolist())
+        began_seconds = time.monotonic()
         used = self._times.since(tids)
+        self._asked = _Asked(began_seconds, time.monotonic(), tids.keys())
+        least_seconds = _NEVER_WAITS * (self._asked.ended_seconds - last.began_seconds)
         never_wait = [
-            tid
-            for tid, seconds in used.items()
-            if seconds > _NEVER_WAITS * (now_seconds - self._asked_seconds.get(tid, -math.inf))
+            tid for tid, seconds in used.items() if tid in last.tids and seconds > least_seconds
         ]
-        self._asked_seconds = dict.fromkeys(tids, now_seconds)
-        return np.where(np.isin(samples["tid"], never_wait), samples["time_ns"] * 1e-9, np.nan)
+        at_seconds = samples["time_ns"] * 1e-9
+        is_known = np.isin(samples["tid"], never_wait) & (at_seconds > last.ended_seconds)
+        return np.where(is_known, at_seconds, np.nan)
 
     def latest(self, count: int) -> BranchSamples:
         """Return so many of the latest samples that are to be read, to be read all the same.
