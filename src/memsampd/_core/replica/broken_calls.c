@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* The kernel's own restart codes: they are visible to a tracer only. */
 #define ERESTARTSYS 512
@@ -25,6 +27,9 @@
 
 #ifndef PTRACE_O_SUSPEND_SECCOMP
 #define PTRACE_O_SUSPEND_SECCOMP (1 << 21)
+#endif
+#ifndef PIDFD_THREAD /* Linux 6.9 */
+#define PIDFD_THREAD O_EXCL
 #endif
 
 /* ---- Transfers that were cut short ---- */
@@ -66,8 +71,6 @@ wanted_transfer(pid_t tid, const struct user_regs_struct *regs)
     case SYS_pwritev:
     case SYS_pwritev2:
         return bytes_of_pieces(tid, regs->rsi, regs->rdx);
-    case SYS_vmsplice:
-        return regs->r10 & SPLICE_F_NONBLOCK ? 0 : bytes_of_pieces(tid, regs->rsi, regs->rdx);
     case SYS_splice:
         return regs->r9 & SPLICE_F_NONBLOCK ? 0 : regs->r8;
     case SYS_sendfile:
@@ -100,8 +103,9 @@ may_wait(pid_t tid, const struct user_regs_struct *regs)
     switch ((long)regs->orig_rax) {
     case SYS_getrandom:
         return true;
-    case SYS_splice:
-        return thread_descriptor_waits(tid, (int)regs->rdx);
+    case SYS_splice: /* into a pipe goes what is there, once there is something */
+        return !thread_descriptor_is_pipe(tid, (int)regs->rdx) &&
+               thread_descriptor_waits(tid, (int)regs->rdx);
     default:
         return thread_descriptor_waits(tid, (int)regs->rdi);
     }
@@ -121,6 +125,37 @@ is_cut_short(const struct held *h)
     const uint64_t wanted = wanted_transfer(h->tid, regs);
     return regs->rax < (wanted < most ? wanted : most) && may_wait(h->tid, regs) &&
            !thread_awaits_signal(h->tid);
+}
+
+/* Our own descriptor for one of the held thread; -1: not to be had. */
+static int
+take_descriptor(const struct held *h, int theirs)
+{
+    int process = (int)syscall(SYS_pidfd_open, h->tid, PIDFD_THREAD);
+
+    if (process < 0)
+        process = (int)syscall(SYS_pidfd_open, h->pid, 0);
+    const int ours = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, theirs, 0);
+    if (process >= 0)
+        close(process);
+    return ours;
+}
+
+/* Where recvmmsg has some messages already when it is broken off, the kernel keeps what broke it off for the next
+ * call on the socket, which would return it: a restart code, an error that no program knows. To ask the socket
+ * for its error takes it away. */
+static void
+take_kept_restart(const struct held *h)
+{
+    struct pollfd look = {.fd = take_descriptor(h, (int)h->regs.rdi)};
+    socklen_t size = sizeof(int);
+    int error;
+
+    if (look.fd < 0)
+        return;
+    if (poll(&look, 1, 0) == 1 && look.revents & POLLERR)
+        getsockopt(look.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    close(look.fd);
 }
 
 /* ---- Calls that are made again ---- */
@@ -188,7 +223,11 @@ held_settle_call(struct held *h)
 {
     struct user_regs_struct again = h->regs;
 
-    h->cut_short |= is_cut_short(h); /* a later call of a chain may be whole */
+    if (is_cut_short(h)) {
+        h->cut_short = true; /* a later call of a chain may be whole */
+        if (h->regs.orig_rax == SYS_recvmmsg)
+            take_kept_restart(h);
+    }
     if ((long)h->regs.orig_rax < 0)
         return false;
     switch (-(long)h->regs.rax) {

@@ -132,6 +132,7 @@ held_stop(struct held *h, const struct remote *target, pid_t tid, double patienc
 {
     memset(h, 0, offsetof(struct held, xstate));
     memset(&h->xstate_bytes, 0, sizeof *h - offsetof(struct held, xstate_bytes));
+    h->pid = target->pid;
     h->tid = tid;
     h->patience_seconds = patience_seconds;
     h->is_cancelled = is_cancelled;

@@ -34,7 +34,7 @@ enum held_status {
 
 /* A thread that was seized and stopped. */
 struct held {
-    pid_t tid;
+    pid_t pid, tid;
     struct user_regs_struct regs;
     uint8_t xstate[XSTATE_MAXIMUM_BYTES];
     size_t xstate_bytes;

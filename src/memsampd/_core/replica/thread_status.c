@@ -151,6 +151,17 @@ thread_descriptor_waits(pid_t tid, int fd)
 }
 
 bool
+thread_descriptor_is_pipe(pid_t tid, int fd)
+{
+    static const char pipe[] = "pipe:[";
+    char path[64], target[sizeof pipe];
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)tid, fd);
+    return readlink(path, target, sizeof target) > (ssize_t)strlen(pipe) &&
+           strncmp(target, pipe, strlen(pipe)) == 0;
+}
+
+bool
 thread_is_of(pid_t pid, pid_t tid)
 {
     char path[64];
