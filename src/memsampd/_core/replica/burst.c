@@ -253,7 +253,7 @@ run_burst(void *argument)
     double own = thread_cpu_seconds();
 
     b->r->end = RUN_GOES_ON;
-    if ((b->alarm = alarm_create()) == NULL)
+    if ((b->alarm = alarm_create()) == NULL) /* or as many signals wait as may: RLIMIT_SIGPENDING */
         runner_end(b->r, RUN_NO_MEMORY, 0);
     else
         take(b);
