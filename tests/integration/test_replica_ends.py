@@ -98,6 +98,12 @@ def test_a_sleeper_is_refused(tmp_path: Path) -> None:
     assert caught.value.cost.replica_cpu_seconds > 0  # it was started
 
 
+def reads() -> int:
+    """How often this thread has read a file so far."""
+    lines = Path("/proc/thread-self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("syscr")).split()[1])
+
+
 def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
     # One without signals: a debugger that ends throws those away that it was about to hand on.
     with running(compile_watchful(tmp_path, "busy")) as process:
@@ -117,13 +123,15 @@ def test_one_that_a_debugger_holds_is_refused(tmp_path: Path) -> None:
             caught = None
             with closing(ReplicaSource(process.pid)) as source:
                 while caught is None or caught.reason == "not-running":
+                    before = reads()
                     with pytest.raises(CaptureError) as refused:
                         source.capture(BurstRequest(process.pid, 100))
-                    caught = refused.value
+                    caught, looks = refused.value, reads() - before
             strace.terminate()
             strace.wait()
         assert caught.reason == "refused"
         assert "tracer" in str(caught.remedy)
+        assert looks < 1000  # nobody waits for it to be traced no more
         tell(process)
         assert process.stdout.read().strip() == "right"
 

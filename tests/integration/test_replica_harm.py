@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
@@ -18,7 +19,8 @@ from typing import IO
 import pytest
 import tracees
 from tracees import attacker, compile_c, observed, running, traces_left, wait_until_clean
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_for
+from watchful import compile_watchful, tell
 
 from memsampd import _core
 from memsampd.errors import CaptureError, MemsampdError
@@ -30,6 +32,7 @@ from programs.preparing import SOURCES
 
 KILL_ROUNDS = int(os.environ.get("MEMSAMPD_KILL_ROUNDS", "10"))
 KILL_WITHIN_SECONDS = 0.5
+EPOLL_WAIT = 0  # of the waits of watchful_programs/waits.c
 # Killed, crashed, told to end, Ctrl-C.
 DEATHS = [signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGINT]
 
@@ -358,6 +361,49 @@ def test_a_thread_of_another_process_is_not_held(checksum: Path) -> None:
         assert getattr(caught.value, "reason", "") in ("gone", "not-running")
         assert traces_left(other.pid) == []
         assert _result(other) == "right"
+
+
+def held_by_a_thread_of_its_own(replica: _core.Replica, tid: int) -> str:
+    """What comes of a hold; the end of the thread lets go of it."""
+    with ThreadPoolExecutor(1) as holder:
+        return holder.submit(replica.hold, tid).result()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nobody stops it between two steps")
+def test_a_wait_of_another_process_is_not_broken_off(checksum: Path, tmp_path: Path) -> None:
+    """One that is seen at work may have begun to wait by the time that it would be stopped."""
+    waits = running(compile_watchful(tmp_path, "waits"), "0.02", str(EPOLL_WAIT), "1")
+    with running(checksum) as process, waits as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        met = 0
+        with closing(ReplicaSource(process.pid)) as source:
+            while met < 200 and other.poll() is None:
+                with pytest.raises(CaptureError) as caught:
+                    source.capture(BurstRequest(other.pid, 1000))
+                assert caught.value.reason in ("gone", "not-running")
+                met += caught.value.reason == "gone"
+        assert traces_left(other.pid) == []
+        tell(other)
+        assert other.stdout.read() == "right\n"
+
+
+def test_another_program_that_has_the_same_number_is_not_held() -> None:
+    """As another process may have: nothing else of the first one is there any more."""
+    busy = "while :; do :; done"
+    with running("sh", "-c", f"read go; exec sh -c '{busy}'") as process:
+        replica = _core.Replica(process.pid, read_traits(process.pid).area_address)
+        try:
+            tracees.go_on(process)
+            command = Path(f"/proc/{process.pid}/cmdline")
+            wait_for(lambda: command.read_text() == f"sh\0-c\0{busy}\0")
+            status = "not-running"
+            while status == "not-running":
+                status = held_by_a_thread_of_its_own(replica, process.pid)
+        finally:
+            replica.close()
+        assert status == "gone"
+        assert wait_until_clean(process.pid) == []
 
 
 def test_random_bytes_are_taken_apart_or_refused() -> None:

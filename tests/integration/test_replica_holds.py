@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+import pytest
 from tracees import address_of, compile_c, patiently, running, tries
 
 from memsampd.errors import CaptureError
@@ -45,40 +49,115 @@ int main(void)
 # Within the 0.2 s that it is tried for: pauses of 0.5, 1, 2, 4, and then 8 ms lie between.
 MOST_STOPS = 30
 
-# Sends a file again and again, to somebody who takes it, and counts transfers that were cut short.
-SENDING = """
+# Makes a transfer of a kind again and again, with somebody at the other end who takes or gives all,
+# and counts those that were cut short. Its own end does not wait ("at once"), or the first one that
+# was is the last ("until then").
+TRANSFERRING = r"""
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
-#define BYTES (64 << 20)
-volatile uint64_t short_ones;
-static char bytes[1 << 20];
-int main(void)
+#define BYTES (16l << 20)
+#define PIECES 16
+#define MESSAGES 256
+#define INTO_A_PIPE "splice into a pipe"
+volatile uint64_t short_ones, whole_ones;
+static char bytes[BYTES];
+static int ends[2], file, pipes[2];
+static struct iovec piece[PIECES];
+static struct msghdr whole = {.msg_iov = piece, .msg_iovlen = PIECES};
+static struct mmsghdr message[MESSAGES];
+static int is(const char *kind, const char *name) { return strcmp(kind, name) == 0; }
+static void other_end(const char *kind)
 {
-    int ends[2];
-    FILE *file = tmpfile();
-    if (file == NULL || ftruncate(fileno(file), BYTES) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+    const int is_of_messages = strstr(kind, "mmsg") != NULL;
+    const int gives = strncmp(kind, "recv", 4) == 0 || is(kind, INTO_A_PIPE);
+    const long many = is_of_messages ? 64 : 1 << 20;
+    volatile int spin = 0;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (gives ? write(ends[1], bytes, many) > 0 : read(ends[1], bytes, many) > 0)
+        for (int i = 0; is_of_messages && i < 10000; i++) spin++;
+    _exit(0);
+}
+static long transfer(const char *kind, long *wanted)
+{
+    *wanted = strstr(kind, "mmsg") != NULL ? MESSAGES : BYTES;
+    if (is(kind, "write")) return write(ends[0], bytes, BYTES);
+    if (is(kind, "writev")) return writev(ends[0], piece, PIECES);
+    if (is(kind, "sendto")) return send(ends[0], bytes, BYTES, 0);
+    if (is(kind, "sendmsg")) return sendmsg(ends[0], &whole, 0);
+    if (is(kind, "sendmmsg")) return sendmmsg(ends[0], message, MESSAGES, 0);
+    if (is(kind, "recvfrom")) return recv(ends[0], bytes, BYTES, MSG_WAITALL);
+    if (is(kind, "recvmsg")) return recvmsg(ends[0], &whole, MSG_WAITALL);
+    if (is(kind, "recvmmsg")) return recvmmsg(ends[0], message, MESSAGES, 0, NULL);
+    if (is(kind, "getrandom")) return getrandom(bytes, BYTES, 0);
+    if (is(kind, "sendfile")) {
+        lseek(file, 0, SEEK_SET);
+        return sendfile(ends[0], file, NULL, BYTES);
+    }
+    if (is(kind, INTO_A_PIPE)) return splice(ends[0], NULL, pipes[1], NULL, BYTES, 0);
+    static long left; /* in the pipe: splice */
+    if (left == 0) left = write(pipes[1], bytes, 1 << 20);
+    *wanted = left;
+    const long got = splice(pipes[0], NULL, ends[0], NULL, left, 0);
+    left -= got > 0 ? got : 0;
+    return got;
+}
+int main(int argc, char **argv)
+{
+    const char *kind = argv[1], *how = argc > 2 ? argv[2] : "";
+    const int of_messages = strstr(kind, "mmsg") != NULL;
+    FILE *temporary = tmpfile();
+    for (int i = 0; i < PIECES; i++)
+        piece[i] = (struct iovec){bytes + i * (BYTES / PIECES), BYTES / PIECES};
+    for (int i = 0; i < MESSAGES; i++) {
+        message[i].msg_hdr.msg_iov = malloc(sizeof *piece);
+        *message[i].msg_hdr.msg_iov = (struct iovec){bytes, 64};
+        message[i].msg_hdr.msg_iovlen = 1;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    file = fileno(temporary);
+    if (ftruncate(file, BYTES) != 0 || pipe(pipes) != 0 ||
+        socketpair(AF_UNIX, of_messages ? SOCK_DGRAM : SOCK_STREAM, 0, ends) != 0)
         return 1;
+    fcntl(pipes[1], F_SETPIPE_SZ, 1 << 20);
     if (fork() == 0) {
         close(ends[0]);
-        while (read(ends[1], bytes, sizeof bytes) > 0) {}
-        _exit(0);
+        other_end(kind);
+    }
+    if (is(kind, INTO_A_PIPE) && fork() == 0) {
+        ends[1] = pipes[0];
+        other_end("splice");
     }
     close(ends[1]);
+    if (is(how, "at once")) fcntl(ends[0], F_SETFL, fcntl(ends[0], F_GETFL) | O_NONBLOCK);
     puts("ready");
     fflush(stdout);
     for (;;) {
-        lseek(fileno(file), 0, SEEK_SET);
-        const ssize_t sent = sendfile(ends[0], fileno(file), NULL, BYTES);
-        if (sent <= 0) return 1;
-        short_ones += sent < BYTES;
+        long wanted, got = transfer(kind, &wanted);
+        if (got < 0 && errno == EAGAIN) poll(&(struct pollfd){ends[0], POLLOUT, 0}, 1, -1);
+        else if (got < 0) return 1;
+        else if (got < wanted) short_ones++;
+        else whole_ones++;
+        while (short_ones != 0 && is(how, "until then")) whole_ones++;
     }
 }
 """
+KINDS = (
+    *("write", "writev", "sendfile", "splice", "getrandom"),
+    *("sendto", "sendmsg", "sendmmsg", "recvfrom", "recvmsg", "recvmmsg"),
+)
 
 
 def test_a_thread_that_is_caught_inside_calls_is_stopped_ever_more_seldom(tmp_path: Path) -> None:
@@ -101,18 +180,63 @@ def test_a_thread_that_is_caught_inside_calls_is_stopped_ever_more_seldom(tmp_pa
         assert process.poll() is None
 
 
-def test_a_transfer_that_a_hold_cuts_short_is_told(tmp_path: Path) -> None:
-    program = compile_c(tmp_path, SENDING, "-no-pie")
-    with running(program) as process:
+def word(process: subprocess.Popen[str], program: Path, symbol: str) -> int:
+    """A number in a program's memory."""
+    with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+        memory.seek(address_of(program, symbol))
+        return int.from_bytes(memory.read(8), "little")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transfer_that_a_hold_cuts_short_is_told(kind: str, tmp_path: Path) -> None:
+    program = compile_c(tmp_path, TRANSFERRING, "-no-pie")
+    with running(program, kind) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        told = 0
+        told, short_ones = 0, partial(word, process, program, "short_ones")
         with closing(ReplicaSource(process.pid)) as source:
             for _ in tries():
-                told += patiently(lambda: source.capture(BurstRequest(process.pid, 100))).cut_short
+                before = short_ones()
+                burst = patiently(lambda: source.capture(BurstRequest(process.pid, 100)))
+                if burst.cut_short:
+                    told += 1
+                    while short_ones() == before:  # it may not have run since
+                        time.sleep(0.001)
                 if told == 3:
                     break
-        with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
-            memory.seek(address_of(program, "short_ones"))
-            assert int.from_bytes(memory.read(8), "little") >= told
+        assert process.poll() is None
+
+
+def test_it_is_told_whatever_the_target_was_held_for(tmp_path: Path) -> None:
+    """Mostly the first hold cuts it short, for which there is no burst: code is learned then."""
+    program = compile_c(tmp_path, TRANSFERRING, "-no-pie")
+    for _ in range(3):
+        with running(program, "write", "until then") as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            told = 0
+            with closing(ReplicaSource(process.pid)) as source:
+                while word(process, program, "short_ones") == 0:
+                    burst = patiently(lambda: source.capture(BurstRequest(process.pid, 100)))
+                    told += burst.cut_short
+            assert told > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("write", "at once"), ("sendmsg", "at once"), ("splice", "at once"), ("splice into a pipe",)],
+    ids=lambda words: words[0],
+)
+def test_transfers_that_take_what_there_is_are_cut_short_by_nobody(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    program = compile_c(tmp_path, TRANSFERRING, "-no-pie")
+    with running(program, *words) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with closing(ReplicaSource(process.pid)) as source:
+            for _ in range(50):
+                burst = patiently(lambda: source.capture(BurstRequest(process.pid, 100)))
+                assert not burst.cut_short
+        assert word(process, program, "short_ones") > 0
         assert process.poll() is None

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
+import logging
 import os
 import resource
 import signal
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from groups import control_group, join
 from tracees import children, patiently, running
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_for
 
-from memsampd.sampler.process.status import read_status
+from memsampd.daemon.accesses import ReplicaTrial
+from memsampd.errors import CaptureError
+from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.probe import probe
 from memsampd.sampler.replica.source import ReplicaSource
 
 NOBODY = 65534
 BUSY = ("sh", "-c", "while :; do :; done")
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
-CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE, CAP_KILL = 6, 7, 19, 5
+CAP_SETGID, CAP_SETUID, CAP_SYS_PTRACE, CAP_KILL, CAP_SYS_NICE = 6, 7, 19, 5, 23
+OF_ANOTHER_USER = (CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_KILL)
 CAP_SYS_RESOURCE = 1 << 24
 _SET_DUMPABLE, _DROP_FROM_BOUNDS = 4, 24
 _CAPABILITY_VERSION = 0x20080522
@@ -42,7 +50,10 @@ def observe() -> dict[str, Any]:
                 for _ in range(3):  # some are over at once: it is just beginning
                     while patiently(lambda: source.capture(request)).accesses == 0:
                         pass
+                features = source.features()
             return {
+                "can_keep": features["can_keep"],
+                "file_limit_bytes": resource.getrlimit(resource.RLIMIT_FSIZE)[0],
                 "lives": target.poll() is None,
                 "left": [
                     each
@@ -54,7 +65,9 @@ def observe() -> dict[str, Any]:
             return {"error": error.errno, "lives": target.poll() is None}
 
 
-def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
+def in_a_child(
+    prepare: Callable[[], None], tell: Callable[[], dict[str, Any]] = observe
+) -> dict[str, Any]:
     """Observe from a process of its own, which first makes itself smaller."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -64,7 +77,7 @@ def in_a_child(prepare: Callable[[], None]) -> dict[str, Any]:
         signal.alarm(int(PATIENCE_SECONDS))  # or it might hang for ever
         try:
             prepare()
-            told = observe()
+            told = tell()
         except BaseException as error:
             told = {"error": repr(error)}
         os.write(writing, json.dumps(told).encode())
@@ -131,6 +144,8 @@ def assert_works(told: dict[str, Any]) -> None:
         (CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE),
         # Of another user it could not be traced again: as in most containers.
         (CAP_SETUID, CAP_SETGID, CAP_KILL),
+        # Of another user it cannot be moved, nor go first.
+        OF_ANOTHER_USER,
         (),
     ],
 )
@@ -168,7 +183,148 @@ def test_limits_of_another_user(is_hard: bool) -> None:
 
 
 def test_a_limit_of_file_sizes_is_no_limit_of_memory() -> None:
-    assert_works(in_a_child(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1))))
+    told = in_a_child(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1)))
+    assert_works(told)
+    assert told["can_keep"] == observe()["can_keep"]
+    assert told["file_limit_bytes"] == 4096  # for what we record, and whom we start
+
+
+@needs_root
+def test_a_hard_limit_of_file_sizes_is_told() -> None:
+    def prepare() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        become_nobody()
+
+    assert in_a_child(prepare) == {"error": errno.EFBIG, "lives": True}
+
+
+def require_real_time() -> None:
+    def prepare() -> None:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+    if in_a_child(prepare, dict) != {}:
+        pytest.skip("no real-time priority is to be had here")
+
+
+def where_it_waits() -> dict[str, Any]:
+    """On how many CPUs a burst's thread may run that waits for its target to come somewhere."""
+    with running(*BUSY) as target, closing(ReplicaSource(target.pid)) as source:
+
+        def seek() -> None:
+            with suppress(CaptureError):
+                source.capture(request)
+
+        def polling() -> list[int]:
+            calls = {
+                tid: Path(f"/proc/self/task/{tid}/syscall").read_text().split()[0]
+                for tid in list_threads(os.getpid())
+            }
+            return [tid for tid, number in calls.items() if number == "7"]
+
+        patiently(lambda: source.capture(BurstRequest(target.pid, 2000)))
+        request = BurstRequest(target.pid, 2000, seek_ips=(0x1000,), seek_seconds=1e9)
+        seeking = threading.Thread(target=seek)
+        seeking.start()
+        wait_for(polling)
+        cpus = os.sched_getaffinity(polling()[0])
+        source.cancel()
+        seeking.join()
+        return {"cpus": len(cpus)}
+
+
+@needs_root
+@pytest.mark.parametrize("may_move", [True, False])
+def test_a_tracer_does_not_go_where_its_replica_cannot(may_move: bool) -> None:
+    if may_move:
+        require_real_time()  # by the same capability
+    nice = (CAP_SYS_NICE,) if may_move else ()
+    told = in_a_child(keep_only(*OF_ANOTHER_USER, *nice), where_it_waits)
+    assert told == {"cpus": 1 if may_move else len(os.sched_getaffinity(0))}
+
+
+def test_after_a_burst_a_replica_goes_on_as_memsampd_was_started() -> None:
+    def prepare() -> None:
+        os.nice(7)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+    def tell() -> dict[str, Any]:
+        with running(*BUSY) as target, closing(ReplicaSource(target.pid)) as source:
+            patiently(lambda: source.capture(BurstRequest(target.pid, 2000)))
+            replica = source.process()
+            return {
+                "niceness": os.getpriority(os.PRIO_PROCESS, replica),
+                "policy": os.sched_getscheduler(replica),
+            }
+
+    assert in_a_child(prepare, tell) == {"niceness": 7, "policy": os.SCHED_BATCH}
+
+
+@needs_root
+def test_a_replica_is_not_of_the_real_time_rank_of_who_ends_its_holds() -> None:
+    require_real_time()
+
+    def tell() -> dict[str, Any]:
+        with running("sleep", "1000000") as target:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            with closing(ReplicaSource(target.pid)) as source:
+                return {"policy": os.sched_getscheduler(source.process())}
+
+    assert in_a_child(lambda: None, tell) == {"policy": os.SCHED_OTHER}
+
+
+QUOTAS = {
+    1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "90000"},
+    2: {"cpu.max": "90000 100000"},
+}
+
+
+def said_of_priority() -> dict[str, Any]:
+    """What the doctor and the start of an observation say of priority and quotas."""
+    notes: list[str] = []
+    logger, handler = logging.getLogger("memsampd"), logging.Handler()
+    handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    trial = ReplicaTrial()
+    trial.refusal(os.getpid())
+    trial.close()
+    found = {name: works for name, works, _ in probe()}
+    return {
+        "priority": found["replica priority"],
+        "quota": found["replica quota"],
+        "notes": [each.partition(":")[0] for each in notes],
+    }
+
+
+@needs_root
+@pytest.mark.parametrize("version", QUOTAS)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_quota_of_our_own_is_told_where_no_real_time_priority_helps(
+    is_first: bool, version: int
+) -> None:
+    if is_first:
+        require_real_time()
+    nice = (CAP_SYS_NICE,) if is_first else ()
+    with control_group(version, "cpu") as group:
+        for name, text in QUOTAS[version].items():
+            (group / name).write_text(text)
+        real_time = group / "cpu.rt_runtime_us"
+        if real_time.exists():  # a new group has none
+            real_time.write_text("100000")
+
+        def prepare() -> None:
+            join(group, os.getpid())
+            keep_only(*OF_ANOTHER_USER, *nice)()
+
+        told = in_a_child(prepare, said_of_priority)
+    note = "memsampd has 0.9 CPUs at most, granted every 100 ms, and no real-time priority"
+    notes = [] if is_first else [note]
+    assert told == {"priority": is_first, "quota": is_first, "notes": notes}
+
+
+@needs_root
+def test_without_a_quota_nothing_is_said_at_the_start() -> None:
+    told = in_a_child(keep_only(*OF_ANOTHER_USER), said_of_priority)
+    assert told == {"priority": False, "quota": True, "notes": []}
 
 
 @contextmanager

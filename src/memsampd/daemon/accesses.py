@@ -20,6 +20,7 @@ from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.priority import WALKS_NICENESS, yield_to_others
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import CapabilityError, CaptureError, TargetError
+from memsampd.sampler.replica.precedence import quota_trouble
 from memsampd.sampler.replica.source import ReplicaSource
 
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def ptrace_refusal() -> str:
 
 
 class ReplicaTrial:
-    """Tries whether a replica can be made, until one was: that takes 10 ms of CPU time."""
+    """Tries whether a replica can be made, until one was: that takes 10 ms of CPU time.
+
+    Then it is told, too, if holds may be prolonged by a quota of our own CPU time.
+    """
 
     def __init__(self) -> None:
         self._was_made = False
@@ -66,10 +70,12 @@ class ReplicaTrial:
         if self._was_made:
             return ""
         try:
-            self._kept = pid, ReplicaSource(pid)
+            source = ReplicaSource(pid)
         except (OSError, CaptureError) as error:
             return f"no replica can be made: {error}"
-        self._was_made = True
+        self._kept, self._was_made = (pid, source), True
+        if trouble := quota_trouble(source.process()):
+            logger.warning("%s", trouble)
         return ""
 
     def take(self, pid: int) -> ReplicaSource | None:

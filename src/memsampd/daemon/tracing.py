@@ -26,6 +26,7 @@ from memsampd.sampler.process.identity import PROC, ProcessHandle
 from memsampd.sampler.process.status import list_threads, read_threads
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
+from memsampd.sampler.replica.precedence import quota_trouble
 from memsampd.sampler.replica.source import ReplicaSource
 
 logger = logging.getLogger(__name__)
@@ -166,6 +167,8 @@ class Tracing:
     def _run(self) -> TraceResult:
         self._stopping.wait(_FIRST_LOOK_SECONDS)
         source = self._source = self._make_source()
+        if trouble := quota_trouble(source.process()):
+            logger.warning("%s", trouble)
         try:
             with self._make_writer(source.name) as writer:
                 reason, refusal = self._take_all(source, writer)

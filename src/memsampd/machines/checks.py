@@ -12,19 +12,30 @@ from memsampd.machines.pmu import ARM_SPE
 from memsampd.machines.privileges import CAPABILITIES, detect_container, in_first_namespace
 from memsampd.sampler.perf.probes import ProbeResult
 from memsampd.sampler.perf.refusal import read_paranoid
+from memsampd.sampler.replica.precedence import QUOTA_REMEDY
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
 
 # What a replica needs, as its probe names it, and what to do where that is missing.
 _REPLICA_REMEDIES = {
     "replica process": "allow userfaultfd, clone, prctl and memfd_create in the container's "
-    "seccomp profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD",
+    "seccomp profile; userfaultfd takes Linux 5.11 with CONFIG_USERFAULTFD; 'too large': its "
+    "memory is a file, so raise the hard limit of their sizes (ulimit -Hf, LimitFSIZE)",
+    "replica priority": "give memsampd CAP_SYS_NICE (sudo; --cap-add SYS_NICE in a container)",
+    "replica quota": QUOTA_REMEDY,
     "burst": "allow ptrace, process_vm_readv and /proc/PID/pagemap (--cap-add SYS_PTRACE)",
     "read-only pages": "Linux 5.19 or later",
     "kept pages": "Linux 6.4 or later",
     "procmap_query": "Linux 6.11 or later",
 }
-_ONLY_LIMITED_WITHOUT = {"kept pages", "procmap_query", "read-only pages", "replica user"}
+_ONLY_LIMITED_WITHOUT = {
+    "kept pages",
+    "procmap_query",
+    "read-only pages",
+    "replica priority",
+    "replica quota",
+    "replica user",
+}
 # To make it another user's, and to trace and end it then.
 _REPLICA_USER_TAKES = ("SETUID", "SETGID", "SYS_PTRACE", "KILL")
 

@@ -250,8 +250,8 @@ class Burst(msgspec.Struct, frozen=True):
             well have made others.
         is_plausible: other threads could run meanwhile: it is a plausible future of the thread,
             perhaps not the one that came.
-        cut_short: the hold found the thread inside a call that then returned before all was
-            transferred, as a signal would have it.
+        cut_short: a hold, of it or of a try since the burst before, found a thread inside a call
+            that then returned before all was transferred, as a signal would have it.
         stretch: the general registers at its begin, when the target was released, at its end, and
             where it would have come behind that, in the order of :attr:`BranchSamples.registers`,
             shape (k, 16), uint64, k 3 or more; shape (0, 16) where it goes over system calls, or

@@ -2,6 +2,7 @@
 #include "area.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -11,15 +12,21 @@
 int
 set_file_size(int file, uint64_t bytes)
 {
-    struct rlimit limit, before;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the limit is all threads' */
+    struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY}, before;
 
+    pthread_mutex_lock(&lock);
     getrlimit(RLIMIT_FSIZE, &before);
-    limit = before;
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_FSIZE, &limit);
+    const bool is_too_low = before.rlim_cur < bytes;
+    if (is_too_low && setrlimit(RLIMIT_FSIZE, &limit) < 0) {
+        limit.rlim_cur = limit.rlim_max = before.rlim_max;
+        setrlimit(RLIMIT_FSIZE, &limit);
+    }
     int failed = ftruncate(file, (off_t)bytes);
     int error = errno;
-    setrlimit(RLIMIT_FSIZE, &before);
+    if (is_too_low) /* for what we record, and whom we start */
+        setrlimit(RLIMIT_FSIZE, &before);
+    pthread_mutex_unlock(&lock);
     errno = error;
     return failed;
 }

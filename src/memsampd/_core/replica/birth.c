@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -44,6 +45,17 @@ open_userfaultfd(struct hello *hello)
     return uffd;
 }
 
+/* Its tracer, who may have been started so, would not be let end a hold by one of its own rank. */
+static void
+leave_real_time(void)
+{
+    const struct sched_param none = {.sched_priority = 0};
+    const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
+
+    if (policy == SCHED_FIFO || policy == SCHED_RR)
+        sched_setscheduler(0, SCHED_OTHER, &none);
+}
+
 void
 become_replica(const struct area *area, uint64_t at, pid_t parent)
 {
@@ -58,6 +70,7 @@ become_replica(const struct area *area, uint64_t at, pid_t parent)
     setsid();
     if (getppid() != parent)
         _exit(1);
+    leave_real_time();
     uint8_t *base = (uint8_t *)(uintptr_t)at;
     if (mmap(base, AREA_LOOKUP, PROT_READ | PROT_WRITE, flags, area->memfd, 0) != base ||
         mmap(base + AREA_LOOKUP, AREA_CODE - AREA_LOOKUP, PROT_READ, flags, area->memfd,

@@ -3,10 +3,15 @@
 #include "held.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/ptrace.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 /* The kernel's own restart codes: they are visible to a tracer only. */
 #define ERESTARTSYS 512
@@ -15,26 +20,145 @@
 #define ERESTART_RESTARTBLOCK 516
 /* How long a sleep that had ended when we broke it off may take to notice. */
 #define SETTLING_NANOSECONDS 100000L
+/* What one call transfers at most, and of how many pieces or messages. */
+#define TRANSFER_BYTES_MOST 0x7ffff000u
+#define PIECES_MOST 1024u
+#define WHO_KNOWS UINT64_MAX
 
 #ifndef PTRACE_O_SUSPEND_SECCOMP
 #define PTRACE_O_SUSPEND_SECCOMP (1 << 21)
 #endif
+#ifndef PIDFD_THREAD /* Linux 6.9 */
+#define PIDFD_THREAD O_EXCL
+#endif
 
-/* The program sees a short count, which it may meet at any time, but which it met because of us. */
-static bool
-is_short_transfer(const struct user_regs_struct *regs)
+/* ---- Transfers that were cut short ---- */
+
+/* Of an array of struct iovec in the target. */
+static uint64_t
+bytes_of_pieces(pid_t tid, uint64_t address, uint64_t count)
+{
+    struct iovec piece[PIECES_MOST];
+    uint64_t bytes = 0;
+
+    if (count > PIECES_MOST || !remote_copy_present(tid, address, piece, count * sizeof *piece))
+        return WHO_KNOWS;
+    for (uint64_t i = 0; i < count; i++)
+        bytes += piece[i].iov_len;
+    return bytes;
+}
+
+static uint64_t
+bytes_of_message(pid_t tid, uint64_t address)
+{
+    struct msghdr message;
+
+    if (!remote_copy_present(tid, address, &message, sizeof message))
+        return WHO_KNOWS;
+    return bytes_of_pieces(tid, (uint64_t)(uintptr_t)message.msg_iov, message.msg_iovlen);
+}
+
+/* What a call was to transfer, as its result counts it, if it waits until it has: else 0. Left out are those that
+ * return what there is, once there is something, and copies between files, which only a death cuts short. */
+static uint64_t
+wanted_transfer(pid_t tid, const struct user_regs_struct *regs)
 {
     switch ((long)regs->orig_rax) {
     case SYS_write:
     case SYS_pwrite64:
-    case SYS_sendto:
-        return (long)regs->rax > 0 && regs->rax < regs->rdx;
+        return regs->rdx;
+    case SYS_writev:
+    case SYS_pwritev:
+    case SYS_pwritev2:
+        return bytes_of_pieces(tid, regs->rsi, regs->rdx);
+    case SYS_splice:
+        return regs->r9 & SPLICE_F_NONBLOCK ? 0 : regs->r8;
     case SYS_sendfile:
-        return (long)regs->rax > 0 && regs->rax < regs->r10;
+        return regs->r10;
+    case SYS_sendto:
+        return regs->r10 & MSG_DONTWAIT ? 0 : regs->rdx;
+    case SYS_sendmsg:
+        return regs->rdx & MSG_DONTWAIT ? 0 : bytes_of_message(tid, regs->rsi);
+    case SYS_recvfrom:
+        return (regs->r10 & (MSG_DONTWAIT | MSG_WAITALL)) == MSG_WAITALL ? regs->rdx : 0;
+    case SYS_recvmsg:
+        return (regs->rdx & (MSG_DONTWAIT | MSG_WAITALL)) == MSG_WAITALL
+                   ? bytes_of_message(tid, regs->rsi)
+                   : 0;
+    case SYS_sendmmsg: /* messages */
+        return regs->r10 & MSG_DONTWAIT ? 0 : regs->rdx;
+    case SYS_recvmmsg:
+        return regs->r10 & (MSG_DONTWAIT | MSG_WAITFORONE) ? 0 : regs->rdx;
+    case SYS_getrandom:
+        return regs->rsi;
     default:
-        return false;
+        return 0;
     }
 }
+
+/* Whether the descriptor that a transfer waits for lets it wait. */
+static bool
+may_wait(pid_t tid, const struct user_regs_struct *regs)
+{
+    switch ((long)regs->orig_rax) {
+    case SYS_getrandom:
+        return true;
+    case SYS_splice: /* into a pipe goes what is there, once there is something */
+        return !thread_descriptor_is_pipe(tid, (int)regs->rdx) &&
+               thread_descriptor_waits(tid, (int)regs->rdx);
+    default:
+        return thread_descriptor_waits(tid, (int)regs->rdi);
+    }
+}
+
+/* The program sees a short count, which it may meet at any time, but which it met because of us. */
+static bool
+is_cut_short(const struct held *h)
+{
+    const struct user_regs_struct *regs = &h->regs;
+    const long number = (long)regs->orig_rax;
+
+    if (number < 0 || (long)regs->rax <= 0)
+        return false;
+    const bool counts_messages = number == SYS_sendmmsg || number == SYS_recvmmsg;
+    const uint64_t most = counts_messages ? PIECES_MOST : TRANSFER_BYTES_MOST;
+    const uint64_t wanted = wanted_transfer(h->tid, regs);
+    return regs->rax < (wanted < most ? wanted : most) && may_wait(h->tid, regs) &&
+           !thread_awaits_signal(h->tid);
+}
+
+/* Our own descriptor for one of the held thread; -1: not to be had. */
+static int
+take_descriptor(const struct held *h, int theirs)
+{
+    int process = (int)syscall(SYS_pidfd_open, h->tid, PIDFD_THREAD);
+
+    if (process < 0)
+        process = (int)syscall(SYS_pidfd_open, h->pid, 0);
+    const int ours = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, theirs, 0);
+    if (process >= 0)
+        close(process);
+    return ours;
+}
+
+/* Where recvmmsg has some messages already when it is broken off, the kernel keeps what broke it off for the next
+ * call on the socket, which would return it: a restart code, an error that no program knows. To ask the socket
+ * for its error takes it away. */
+static void
+take_kept_restart(const struct held *h)
+{
+    struct pollfd look = {.fd = take_descriptor(h, (int)h->regs.rdi)};
+    socklen_t size = sizeof(int);
+    int error;
+
+    if (look.fd < 0)
+        return;
+    if (poll(&look, 1, 0) == 1 && look.revents & POLLERR)
+        getsockopt(look.fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    close(look.fd);
+}
+
+/* ---- Calls that are made again ---- */
 
 /* Calls that must not be made again: the descriptor is closed though EINTR was returned. */
 static bool
@@ -99,7 +223,11 @@ held_settle_call(struct held *h)
 {
     struct user_regs_struct again = h->regs;
 
-    h->cut_short |= is_short_transfer(&h->regs); /* a later call of a chain may be whole */
+    if (is_cut_short(h)) {
+        h->cut_short = true; /* a later call of a chain may be whole */
+        if (h->regs.orig_rax == SYS_recvmmsg)
+            take_kept_restart(h);
+    }
     if ((long)h->regs.orig_rax < 0)
         return false;
     switch (-(long)h->regs.rax) {

@@ -55,7 +55,7 @@ hold(struct burst *b)
 
     for (;;) {
         alarm_set(b->alarm, now_seconds() + LOOK_SECONDS); /* if another thread of ours was told */
-        enum held_status status = held_stop(&b->held, b->r->remote.pid, order->tid,
+        enum held_status status = held_stop(&b->held, &b->r->remote, order->tid,
                                             order->patience_seconds, &b->r->is_cancelled);
         const bool is_over = now_seconds() > give_up || b->r->is_cancelled || b->held.is_asleep ||
                              wasted + b->held.held_seconds >= order->hold_seconds;
@@ -253,7 +253,7 @@ run_burst(void *argument)
     double own = thread_cpu_seconds();
 
     b->r->end = RUN_GOES_ON;
-    if ((b->alarm = alarm_create()) == NULL)
+    if ((b->alarm = alarm_create()) == NULL) /* or as many signals wait as may: RLIMIT_SIGPENDING */
         runner_end(b->r, RUN_NO_MEMORY, 0);
     else
         take(b);
@@ -321,7 +321,8 @@ burst_take(struct runner *r, const struct burst_order *order, struct burst_resul
     }
     pthread_join(thread, NULL);
     process_end_burst(&r->process); /* a sleeper has been let go before */
-    wait_until_parted(order->tid);
+    if (b.held.is_asleep)
+        wait_until_parted(order->tid);
     count_recorded(&b);
     return 0;
 }

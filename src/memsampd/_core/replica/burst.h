@@ -64,7 +64,7 @@ struct burst {
     struct alarm *alarm;
     cpu_set_t cpus; /* where this thread may run */
     bool is_hurried;
-    int niceness;   /* of this thread, before it was hurried */
+    int policy, niceness; /* of this thread, before it was hurried */
     struct held held;
     struct company company;
     bool has_company; /* others ran when it began: they may run at any time */

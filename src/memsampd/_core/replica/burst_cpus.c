@@ -3,47 +3,63 @@
 #include "burst_cpus.h"
 
 #include <sys/resource.h>
+#include <time.h>
 
 #define HURRIED_NICENESS (-15)
+
+/* Both or none: apart, each stop takes longer than where the scheduler puts them. */
+static bool
+keep_both_to(const cpu_set_t *cpus, pid_t replica)
+{
+    return sched_setaffinity(replica, sizeof *cpus, cpus) == 0 &&
+           sched_setaffinity(0, sizeof *cpus, cpus) == 0;
+}
+
+static void
+keep_both_to_one(int cpu, pid_t replica)
+{
+    cpu_set_t one;
+
+    if (cpu < 0 || cpu >= CPU_SETSIZE)
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    keep_both_to(&one, replica);
+}
 
 void
 go_to_cpu_of(pid_t tid, pid_t replica)
 {
-    cpu_set_t ours, one;
+    cpu_set_t ours;
     int cpu = thread_cpu(tid);
 
     if (sched_getaffinity(0, sizeof ours, &ours) < 0)
         return;
     if (cpu < 0 || cpu >= CPU_SETSIZE || !CPU_ISSET(cpu, &ours))
         cpu = sched_getcpu();
-    if (cpu < 0 || cpu >= CPU_SETSIZE)
-        return;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one) == 0)
-        sched_setaffinity(replica, sizeof one, &one);
+    keep_both_to_one(cpu, replica);
 }
 
 void
 go_anywhere(struct burst *b)
 {
-    sched_setaffinity(0, sizeof b->cpus, &b->cpus);
-    sched_setaffinity(b->r->process.pid, sizeof b->cpus, &b->cpus);
+    keep_both_to(&b->cpus, b->r->process.pid);
 }
 
 void
 go_aside(struct burst *b)
 {
     const int theirs = thread_cpu(b->order->tid);
-    cpu_set_t one = b->cpus;
+    const struct timespec moment = {0, 1};
+    const pid_t replica = b->r->process.pid;
+    cpu_set_t others = b->cpus;
 
-    if (theirs >= 0 && theirs < CPU_SETSIZE && CPU_COUNT(&one) > 1)
-        CPU_CLR(theirs, &one);
-    for (int cpu = 0, kept = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &one) && kept++ != 0)
-            CPU_CLR(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    sched_setaffinity(b->r->process.pid, sizeof one, &one);
+    if (theirs >= 0 && theirs < CPU_SETSIZE && CPU_COUNT(&others) > 1)
+        CPU_CLR(theirs, &others);
+    if (!keep_both_to(&others, replica) || CPU_COUNT(&others) == 1)
+        return;
+    nanosleep(&moment, NULL); /* the scheduler puts who wakes up where it is quiet */
+    keep_both_to_one(sched_getcpu(), replica);
 }
 
 void
@@ -52,8 +68,10 @@ hurry(struct burst *b)
     /* We go before the replica: it would not make way for one of its own rank, when the time is over. */
     const struct sched_param first = {.sched_priority = 2}, second = {.sched_priority = 1};
     const pid_t replica = b->r->process.pid;
+    const int policy = sched_getscheduler(0) & ~SCHED_RESET_ON_FORK;
 
     b->is_hurried = true;
+    b->policy = policy == SCHED_BATCH || policy == SCHED_IDLE ? policy : SCHED_OTHER;
     b->niceness = getpriority(PRIO_PROCESS, 0);
     if (sched_setscheduler(0, SCHED_FIFO | SCHED_RESET_ON_FORK, &first) == 0 &&
         sched_setscheduler(replica, SCHED_FIFO, &second) == 0)
@@ -71,8 +89,8 @@ unhurry(struct burst *b)
     if (!b->is_hurried)
         return;
     b->is_hurried = false;
-    sched_setscheduler(replica, SCHED_OTHER, &none);
-    setpriority(PRIO_PROCESS, (id_t)replica, 0);
-    sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none); /* not everybody may clear that flag */
+    sched_setscheduler(replica, b->policy, &none);
+    setpriority(PRIO_PROCESS, (id_t)replica, b->niceness);
+    sched_setscheduler(0, b->policy | SCHED_RESET_ON_FORK, &none); /* not everybody may clear that flag */
     setpriority(PRIO_PROCESS, 0, b->niceness);
 }

@@ -98,10 +98,21 @@ frames_place(struct frames *f, uint64_t page)
     return bytes == NULL ? NULL : bytes + (page - start);
 }
 
+/* Not by pwrite, which a limit of file sizes forbids at most addresses. */
 bool
 frames_write(struct frames *f, uint64_t page, const uint8_t *bytes)
 {
-    return pwrite(f->file, bytes, PAGE_BYTES, (off_t)page) == (ssize_t)PAGE_BYTES;
+    uint8_t *const place = frames_place(f, page);
+    void *to = place;
+
+    if (place == NULL)
+        to = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, f->file, (off_t)page);
+    if (to == MAP_FAILED)
+        return false;
+    const bool is_written = remote_copy(getpid(), (uint64_t)(uintptr_t)bytes, to, PAGE_BYTES);
+    if (place == NULL)
+        munmap(to, PAGE_BYTES);
+    return is_written;
 }
 
 void

@@ -33,7 +33,7 @@ void frames_close(struct frames *f);
 /* Where a page can be written; NULL: no room for a window, as where address space is limited. */
 uint8_t *frames_place(struct frames *f, uint64_t page);
 
-/* Write a page without a window. */
+/* Write a page, wherever it is. */
 bool frames_write(struct frames *f, uint64_t page, const uint8_t *bytes);
 
 /* Give pages back, and take them from the replica. */

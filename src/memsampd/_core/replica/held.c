@@ -4,9 +4,7 @@
 
 #include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ptrace.h>
 #include <sys/uio.h>
@@ -25,7 +23,6 @@
 #define VAIN_LOOKS 3
 /* Of a wait, where it cannot be known for how long the thread ran. */
 #define LONGEST_DELAY_SECONDS 0.0001
-#define PAGE_PRESENT ((uint64_t)1 << 63)
 
 const char *
 held_status_name(enum held_status status)
@@ -51,22 +48,6 @@ read_state(struct held *h)
     return h->regs.cs == USER_CODE_64 ? HELD_OK : HELD_NOT_64_BIT;
 }
 
-/* Whether it can be read without a change to the target, or a wait for whoever supplies its pages. */
-static bool
-is_present(pid_t tid, uint64_t address)
-{
-    char path[64];
-    uint64_t entry = 0;
-
-    snprintf(path, sizeof path, "/proc/%d/pagemap", (int)tid);
-    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
-    if (pagemap < 0)
-        return false;
-    ssize_t got = pread(pagemap, &entry, sizeof entry, (off_t)(address / PAGE_BYTES * 8));
-    close(pagemap);
-    return got == (ssize_t)sizeof entry && (entry & PAGE_PRESENT) != 0;
-}
-
 static bool
 is_in_rseq(struct held *h)
 {
@@ -81,16 +62,13 @@ is_in_rseq(struct held *h)
     if (!read_rseq(h->tid, &rseq))
         return false;
     h->rseq_address = rseq.area;
-    if (!is_present(h->tid, rseq.area) ||
-        !remote_copy(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
-                   sizeof section_address) ||
+    if (!remote_copy_present(h->tid, rseq.area + RSEQ_SECTION_OFFSET, &section_address,
+                             sizeof section_address) ||
         section_address == 0)
         return false;
-    if (!is_present(h->tid, section_address) ||
-        !is_present(h->tid, section_address + sizeof section - 1))
+    if (!remote_copy_present(h->tid, section_address, &section, sizeof section))
         return true; /* who knows */
-    return remote_copy(h->tid, section_address, &section, sizeof section) &&
-           h->regs.rip - section.start_ip < section.post_commit_offset;
+    return h->regs.rip - section.start_ip < section.post_commit_offset;
 }
 
 /* ---- Holding ---- */
@@ -149,11 +127,12 @@ end_hold(struct held *h)
 }
 
 enum held_status
-held_stop(struct held *h, pid_t pid, pid_t tid, double patience_seconds,
+held_stop(struct held *h, const struct remote *target, pid_t tid, double patience_seconds,
           const volatile int *is_cancelled)
 {
     memset(h, 0, offsetof(struct held, xstate));
     memset(&h->xstate_bytes, 0, sizeof *h - offsetof(struct held, xstate_bytes));
+    h->pid = target->pid;
     h->tid = tid;
     h->patience_seconds = patience_seconds;
     h->is_cancelled = is_cancelled;
@@ -165,15 +144,17 @@ held_stop(struct held *h, pid_t pid, pid_t tid, double patience_seconds,
         return errno == ESRCH ? HELD_GONE : HELD_REFUSED;
     }
     h->is_traced = true;
-    /* Once it is ours its number stays its own; until then it may have gone to another thread. */
-    const bool is_the_one = thread_is_of(pid, tid);
+    /* Once it is ours its number stays its own; until then it may have gone to another thread. That is not
+     * stopped, as it would have to be for a detach: a wait of its own would be broken off. */
+    if (!thread_is_of(target->pid, tid) || !remote_is_there(target)) {
+        h->is_asleep = true;
+        return HELD_GONE;
+    }
     ptrace_call(PTRACE_INTERRUPT, tid, NULL, NULL);
     enum held_status status = wait_for_interrupt(h); /* it may have to wait for a CPU itself */
     if (h->is_asleep)
         return status;
     begin_hold(h);
-    if (status == HELD_OK && !is_the_one)
-        status = HELD_GONE;
     if (status == HELD_OK)
         status = read_state(h);
     if (status == HELD_OK) {

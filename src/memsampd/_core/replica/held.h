@@ -10,6 +10,7 @@
 
 #include "alarm.h"
 #include "moments.h"
+#include "remote.h"
 #include "thread_status.h"
 #include "tracee.h"
 
@@ -33,13 +34,13 @@ enum held_status {
 
 /* A thread that was seized and stopped. */
 struct held {
-    pid_t tid;
+    pid_t pid, tid;
     struct user_regs_struct regs;
     uint8_t xstate[XSTATE_MAXIMUM_BYTES];
     size_t xstate_bytes;
     uint64_t rseq_address;     /* of its area for restartable sequences, or 0 */
     bool is_traced;            /* it is ours still */
-    bool is_asleep;            /* it went on into a system call and sleeps there */
+    bool is_asleep;            /* it sleeps in a system call, or may: the end of our thread lets go of it */
     bool cut_short;            /* a transfer returned less than was asked for, because of us */
     int signal;                /* to be delivered when it is let go, or 0 */
     int error;                 /* errno of HELD_REFUSED */
@@ -57,10 +58,10 @@ struct held {
 
 const char *held_status_name(enum held_status status);
 
-/* Seize and stop a running thread of process `pid`, and read its registers. On any status but HELD_OK it
- * is let go. */
-enum held_status held_stop(struct held *h, pid_t pid, pid_t tid, double patience_seconds,
-                           const volatile int *is_cancelled);
+/* Seize and stop a running thread of the target, and read its registers. On any status but HELD_OK it
+ * is let go. One of another process, to which its number has gone since, is not stopped. */
+enum held_status held_stop(struct held *h, const struct remote *target, pid_t tid,
+                           double patience_seconds, const volatile int *is_cancelled);
 
 /* Wait until it stops. False: it is gone; or it is asleep, where nothing interrupts it, as a parent that waits
  * for what it made by vfork: the end of our thread lets go of it. */

@@ -122,6 +122,13 @@ remote_close(struct remote *r)
     r->list = r->spare = (struct area_list){0};
 }
 
+bool
+remote_is_there(const struct remote *r)
+{
+    char byte;
+    return pread(r->maps, &byte, 1, 0) == 1; /* of a memory that nobody uses any more there is none */
+}
+
 void
 remote_forget(struct remote *r)
 {

@@ -57,6 +57,9 @@ struct remote {
 int remote_open(struct remote *r, pid_t pid, bool can_query); /* -1 with errno set */
 void remote_close(struct remote *r);
 
+/* Whether it still runs the program that was opened. Not once it has ended, whoever has its number now. */
+bool remote_is_there(const struct remote *r);
+
 /* What was known of its areas may have changed. */
 void remote_forget(struct remote *r);
 
@@ -71,6 +74,10 @@ const struct remote_area *remote_find_growth(struct remote *r, uint64_t address)
 
 /* So many bytes of a process's memory; false if not all of them can be read. */
 bool remote_copy(pid_t pid, uint64_t address, void *bytes, size_t size);
+
+/* The same; false, too, if one of their pages is not present: to read it would change the process, or wait for
+ * whoever supplies its pages. */
+bool remote_copy_present(pid_t pid, uint64_t address, void *bytes, size_t size);
 
 enum page_read { PAGE_UNREADABLE = 0, PAGE_READ, PAGE_ZERO };
 

@@ -3,6 +3,7 @@
 #include "remote.h"
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -16,6 +17,23 @@ remote_copy(pid_t pid, uint64_t address, void *bytes, size_t size)
 {
     struct iovec mine = {bytes, size}, theirs = {(void *)(uintptr_t)address, size};
     return process_vm_readv(pid, &mine, 1, &theirs, 1, 0) == (ssize_t)size;
+}
+
+bool
+remote_copy_present(pid_t pid, uint64_t address, void *bytes, size_t size)
+{
+    bool is_present = true;
+    uint64_t entry;
+    char path[64];
+
+    snprintf(path, sizeof path, "/proc/%d/pagemap", (int)pid);
+    int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    for (uint64_t page = page_of(address); is_present && page < address + size; page += PAGE_BYTES)
+        is_present = pread(pagemap, &entry, sizeof entry, (off_t)(page / PAGE_BYTES * 8)) ==
+                         (ssize_t)sizeof entry && (entry & PRESENT);
+    if (pagemap >= 0)
+        close(pagemap);
+    return is_present && remote_copy(pid, address, bytes, size);
 }
 
 /* What the page map says of some consecutive pages; false if it cannot be read. */

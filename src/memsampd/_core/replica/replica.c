@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- Its life ---- */
 
@@ -53,10 +52,8 @@ replica_process(Replica *self, PyObject *Py_UNUSED(ignored))
 static PyObject *
 replica_is_stale(Replica *self, PyObject *Py_UNUSED(ignored))
 {
-    char byte;
-
     return PyBool_FromLong(process_is_dead(&self->runner.process) ||
-                           pread(self->runner.remote.maps, &byte, 1, 0) != 1);
+                           !remote_is_there(&self->runner.remote));
 }
 
 static PyObject *
@@ -81,7 +78,7 @@ open_all(Replica *self, pid_t pid, uint64_t area_address, bool can_query, bool m
     struct runner *r = &self->runner;
 
     if (runner_init(r) < 0 || stepper_init(&self->stepper) < 0 || alarm_install() < 0) {
-        PyErr_NoMemory();
+        replica_raise_errno("room for translated code");
         return -1;
     }
     silence_stops();

@@ -15,7 +15,7 @@ typedef struct {
     struct burst_parts parts; /* of the last burst, as far as somebody asked */
     struct held held; /* by the calls that are made one by one */
     pid_t pid;
-    bool may_execute, is_open;
+    bool may_execute;
     bool has_cut_record; /* still to be expanded */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     const uint64_t *from, *until; /* the part of it that is taken */

@@ -13,7 +13,8 @@ replica_hold(Replica *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "i:hold", &tid))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    status = held_stop(&self->held, self->pid, tid, INFINITY, &self->runner.is_cancelled);
+    status = held_stop(&self->held, &self->runner.remote, tid, INFINITY,
+                       &self->runner.is_cancelled);
     Py_END_ALLOW_THREADS
     return PyUnicode_FromString(held_status_name(status));
 }

@@ -12,7 +12,7 @@
 /* Signals that nobody notices unless there is a handler: SIGCHLD, SIGCONT, SIGURG, SIGWINCH. */
 #define IGNORED_BY_DEFAULT (1ull << 16 | 1ull << 17 | 1ull << 22 | 1ull << 27)
 
-/* A number in /proc/PID/status. */
+/* A number in /proc/PID/status, or another file of such lines. */
 struct status_field {
     const char *name; /* as it stands at the begin of its line, with the colon */
     int base;
@@ -43,13 +43,13 @@ take_line(const char *line, struct status_field *fields, size_t count)
 
 /* False where one of them is not to be had. There may be lines of any length: of a user's groups. */
 static bool
-read_status(pid_t tid, struct status_field *fields, size_t count)
+read_fields(pid_t tid, const char *file, struct status_field *fields, size_t count)
 {
     char text[STATUS_FILE_BYTES];
     size_t held = 0, known = 0;
     bool is_rest = false; /* of a line that was too long */
     ssize_t got;
-    int fd = open_of_thread(tid, "status");
+    int fd = open_of_thread(tid, file);
 
     if (fd < 0)
         return false;
@@ -74,6 +74,12 @@ read_status(pid_t tid, struct status_field *fields, size_t count)
     for (size_t i = 0; i < count; i++)
         known += fields[i].is_known;
     return known == count;
+}
+
+static bool
+read_status(pid_t tid, struct status_field *fields, size_t count)
+{
+    return read_fields(tid, "status", fields, count);
 }
 
 /* A field of /proc/PID/stat behind the command, which may contain anything: NULL, or text that begins
@@ -132,6 +138,27 @@ thread_has_filter(pid_t tid)
 {
     struct status_field filter = {.name = "Seccomp:", .base = 10};
     return !read_status(tid, &filter, 1) || filter.value != 0;
+}
+
+bool
+thread_descriptor_waits(pid_t tid, int fd)
+{
+    struct status_field flags = {.name = "flags:", .base = 8};
+    char file[32];
+
+    snprintf(file, sizeof file, "fdinfo/%d", fd);
+    return !read_fields(tid, file, &flags, 1) || !(flags.value & O_NONBLOCK);
+}
+
+bool
+thread_descriptor_is_pipe(pid_t tid, int fd)
+{
+    static const char pipe[] = "pipe:[";
+    char path[64], target[sizeof pipe];
+
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)tid, fd);
+    return readlink(path, target, sizeof target) > (ssize_t)strlen(pipe) &&
+           strncmp(target, pipe, strlen(pipe)) == 0;
 }
 
 bool

@@ -10,6 +10,8 @@ int thread_cpu(pid_t tid);             /* that it ran on last; -1: it is gone */
 bool thread_is_untraced(pid_t tid);    /* or gone */
 bool thread_is_own_child(pid_t tid);   /* a process that we started */
 bool thread_has_filter(pid_t tid);     /* of seccomp */
+bool thread_descriptor_waits(pid_t tid, int fd); /* unless it is O_NONBLOCK */
+bool thread_descriptor_is_pipe(pid_t tid, int fd); /* without a name */
 bool thread_is_of(pid_t pid, pid_t tid); /* and not of another process that got its number */
 
 /* Whether a signal waits that the thread would notice. One that is ignored is not even kept, but for a

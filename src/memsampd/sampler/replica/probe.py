@@ -6,8 +6,10 @@ import os
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.perf.probes import busy_child
+from memsampd.sampler.process.cgroup import read_limits
 from memsampd.sampler.process.status import read_status
 from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.precedence import Precedence, quota_words, try_precedence
 from memsampd.sampler.replica.source import ReplicaSource
 
 _TRIAL = BurstRequest(tid=0, max_accesses=1000, max_stop_seconds=0.02)
@@ -20,8 +22,8 @@ def probe() -> list[tuple[str, bool, str]]:
 
     Returns:
         What was tried, whether it works, and what was found: "replica process" (with the part of it
-        that could not be had), "replica user", "burst", "read-only pages", "kept pages",
-        "procmap_query".
+        that could not be had), "replica user", "replica priority", "replica quota", "burst",
+        "read-only pages", "kept pages", "procmap_query".
     """
     with busy_child() as child:
         try:
@@ -29,7 +31,13 @@ def probe() -> list[tuple[str, bool, str]]:
         except (OSError, CaptureError) as error:
             return [("replica process", False, str(error))]
         try:
-            found = [("replica process", True, "made, and confined"), _look_at_user(source)]
+            precedence = try_precedence(source.process())
+            found = [
+                ("replica process", True, "made, and confined"),
+                _look_at_user(source),
+                _say_precedence(precedence),
+                _look_at_quota(precedence),
+            ]
             found.append(_try_burst(source, child.pid))
             features = source.features()
         finally:
@@ -74,6 +82,33 @@ def _look_at_user(source: ReplicaSource) -> tuple[str, bool, str]:
     else:
         return "replica user", True, f"{uid}, nobody else's"
     return "replica user", False, detail
+
+
+def _say_precedence(precedence: Precedence) -> tuple[str, bool, str]:
+    """Whether it is where the target is held, and before others."""
+    name = "replica priority"
+    if precedence.is_real_time:
+        return name, True, "in real time: it goes before others on the target's CPU"
+    if precedence.is_nicer:
+        return name, True, "by its niceness: it has far more of the target's CPU than others"
+    if precedence.moves:
+        detail = "none: where all CPUs are busy it takes turns with others while a target is held"
+    else:
+        detail = (
+            "none, nor can it be put on the target's CPU, as it is another user's: each of its "
+            "stops takes longer while a target is held, and far longer where all CPUs are busy"
+        )
+    return name, False, detail
+
+
+def _look_at_quota(precedence: Precedence) -> tuple[str, bool, str]:
+    """Whether it may have to wait for CPU time while a target is held."""
+    name, words = "replica quota", quota_words(read_limits(os.getpid()))
+    if not words:
+        return name, True, "none on memsampd's CPU time"
+    if precedence.is_real_time:
+        return name, True, f"{words}: not while a target is held, in real time"
+    return name, False, f"{words}: a target that is held when they are used up waits for the next"
 
 
 def _try_burst(source: ReplicaSource, pid: int) -> tuple[str, bool, str]:

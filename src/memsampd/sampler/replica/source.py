@@ -100,6 +100,7 @@ class ReplicaSource:
         self._last: BurstRequest | None = None  # whose record is still there
         self._rest: _Rest | None = None
         self._spent = BurstCost()  # and not told yet
+        self._cut_short = False  # the same
         self._knows_code = False
         self._refused: Taken | None = None  # by the present program, for good
         self.charge: Callable[[float], None] = lambda seconds: None
@@ -191,7 +192,7 @@ class ReplicaSource:
         self._replica.close()
 
     def costs(self) -> dict[str, float]:
-        """Counts and times of all runs so far, by name (seconds; instructions; bytes of code)."""
+        """Counts and times of all runs so far, by name (seconds, or how many)."""
         return self._replica.costs()
 
     def features(self) -> dict[str, bool]:
@@ -255,6 +256,7 @@ class ReplicaSource:
             taken.ending(self._pid, self._proc) if is_last else (BurstEnd.FULL, "its code changed")
         )
         rows = collector.kept()
+        cut_short, self._cut_short = self._cut_short, False
         registers, ips, shares = taken.moments(begun_rows, collector.rows, is_last=is_last)
         cost += BurstCost(tracer_cpu_seconds=time.thread_time() - started)
         return Burst(
@@ -279,7 +281,7 @@ class ReplicaSource:
             pages_missed=taken.pages_missed,
             beyond_accesses=max(begun_rows + collector.rows - held_rows, 0) if went_beyond else 0,
             is_plausible=taken.has_company,
-            cut_short=taken.cut_short,
+            cut_short=cut_short,
             part=rest.part,
             stretch=registers,
             stretch_ip=ips,
@@ -365,6 +367,7 @@ class ReplicaSource:
         self._holds.add(taken.held_seconds)
         self._spent += taken.cost
         self.charge(taken.tracer_cpu_seconds)
+        self._cut_short |= taken.cut_short
         return taken
 
     def _describe_form(self) -> None:
