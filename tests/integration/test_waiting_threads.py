@@ -20,8 +20,8 @@ from memsampd.sampler.perf.ticks import Ticks, TickSource, try_ticks
 from memsampd.sampler.process.status import list_threads
 
 # A thread that begins when it is told to counts in r12. It logs what it has counted, and its CPU
-# time by then, twenty times a millisecond. It sleeps each millisecond, for as long as it ran; then
-# not for 2 s, and so on. Told again, it ends, and what is left of the log is written to a file.
+# time by then, twenty times a millisecond. After each millisecond or so it sleeps for as long as
+# it ran; then it does not for 2 s, and so on. Told again, it ends, and writes the log to a file.
 PROGRAM = r"""
 #include <pthread.h>
 #include <stdint.h>
@@ -39,7 +39,7 @@ static uint64_t thread_ns(void)
 }
 static void *count(void *rounds)
 {
-    uint64_t counted = 0, slept_cpu_ns = 0;
+    uint64_t counted = 0, slept_cpu_ns = 0, sleeps_at = 0;
     for (; !is_told; at++) {
         logged[at % LOGGED].counted = counted;
         logged[at % LOGGED].cpu_ns = thread_ns();
@@ -48,11 +48,12 @@ static void *count(void *rounds)
         __asm__ volatile(".globl count_ip\ncount_ip: inc %0\ndec %1\njnz count_ip"
                          : "+r"(r12), "+c"(left));
         counted = r12;
-        if (at % A_MS == 0) {
+        if (at == sleeps_at) { /* not in step with ticks */
             const struct timespec pause = {0, (long)(thread_ns() - slept_cpu_ns)};
             if (at / A_MS % (WAITING_MS + STEADY_MS) < WAITING_MS)
                 nanosleep(&pause, NULL);
             slept_cpu_ns = thread_ns();
+            sleeps_at = at + A_MS / 2 + at * 2654435761u / 65536 % A_MS;
         }
     }
     return NULL;
