@@ -20,16 +20,17 @@ from memsampd.sampler.perf.ticks import Ticks, TickSource, try_ticks
 from memsampd.sampler.process.status import list_threads
 
 # A thread that begins when it is told to counts in r12. It logs what it has counted, and its CPU
-# time by then, twenty times a millisecond. It sleeps for 1 ms in 2, then not for 2 s, and so on.
-# Told again, it ends, and what is left of the log is written to a file.
+# time by then, twenty times a millisecond. After each millisecond or so it sleeps for as long as
+# it ran; then it does not for 2 s, and so on. Told again, it ends, and writes the log to a file.
 PROGRAM = r"""
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <time.h>
-enum { LOGGED = 1 << 20, A_MS = 20, WAITING_MS = 300, STEADY_MS = 2000 };
+enum { LOGGED = 1 << 22, A_MS = 20, WAITING_MS = 300, STEADY_MS = 2000 };
 static struct { uint64_t counted, cpu_ns; } logged[LOGGED];
 static volatile int is_told;
+static uint64_t at;
 static uint64_t thread_ns(void)
 {
     struct timespec now;
@@ -38,9 +39,8 @@ static uint64_t thread_ns(void)
 }
 static void *count(void *rounds)
 {
-    const struct timespec pause = {0, 1000000};
-    uint64_t counted = 0;
-    for (uint64_t at = 0; !is_told; at++) {
+    uint64_t counted = 0, slept_cpu_ns = 0, sleeps_at = 0;
+    for (; !is_told; at++) {
         logged[at % LOGGED].counted = counted;
         logged[at % LOGGED].cpu_ns = thread_ns();
         uint64_t left = (uint64_t)rounds;
@@ -48,8 +48,13 @@ static void *count(void *rounds)
         __asm__ volatile(".globl count_ip\ncount_ip: inc %0\ndec %1\njnz count_ip"
                          : "+r"(r12), "+c"(left));
         counted = r12;
-        if (at / A_MS % (WAITING_MS + STEADY_MS) < WAITING_MS && at % A_MS == 0)
-            nanosleep(&pause, NULL);
+        if (at == sleeps_at) { /* not in step with ticks */
+            const struct timespec pause = {0, (long)(thread_ns() - slept_cpu_ns)};
+            if (at / A_MS % (WAITING_MS + STEADY_MS) < WAITING_MS)
+                nanosleep(&pause, NULL);
+            slept_cpu_ns = thread_ns();
+            sleeps_at = at + A_MS / 2 + at * 2654435761u / 65536 % A_MS;
+        }
     }
     return NULL;
 }
@@ -65,7 +70,7 @@ int main(int argc, char **argv)
     is_told = 1;
     pthread_join(thread, NULL);
     FILE *file = fopen(argv[1], "w");
-    fwrite(logged, sizeof logged, 1, file);
+    fwrite(logged, sizeof *logged, at < LOGGED ? at : LOGGED, file);
     fclose(file);
     return 0;
 }
