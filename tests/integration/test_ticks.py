@@ -192,7 +192,8 @@ def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:
 def test_nothing_is_left_open(ticks: Ticks) -> None:
     before = descriptors()
     again = try_ticks()
-    assert replace(again, descriptor=ticks.descriptor) == ticks
+    if again.event is not None:  # where all CPUs are busy a trial may find none
+        assert replace(again, descriptor=ticks.descriptor) == ticks
     again.close()
     with python(PURE) as process:
         with TickSource(process.pid, ticks, period_seconds=0.004) as source:
