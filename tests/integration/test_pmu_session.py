@@ -115,7 +115,8 @@ def test_accesses_are_those_that_were_counted(
 ) -> None:
     """Every burst and every window goes at a thousand million a second, as was counted.
 
-    By the timer a second is so many samples, and a busy host loses some of these.
+    A second is one of user time: by the timer so many samples, of which a busy host loses some, and
+    by the PMU what was counted up to the last one.
     """
     monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: stand_ins())
     # All that this process has used before counts as its own CPU time.
@@ -130,7 +131,7 @@ def test_accesses_are_those_that_were_counted(
         "clock": "counters",
         "long_distances": "none",
     }
-    slack = {"timer": 0.3, "auto": 0.02}[branches]
+    slack = {"timer": 0.3, "auto": 0.1}[branches]
     timed = [burst.timed for burst in recording.bursts if burst.timed is not None]
     assert timed
     for each in timed:
@@ -143,7 +144,7 @@ def test_accesses_are_those_that_were_counted(
     speeds = [window.speed for window in recording.windows if window.speed is not None]
     assert speeds
     for speed in speeds:
-        assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=max(slack, 0.05))
+        assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=slack)
         assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)
 
 

@@ -167,8 +167,6 @@ class Tracing:
     def _run(self) -> TraceResult:
         self._stopping.wait(_FIRST_LOOK_SECONDS)
         source = self._source = self._make_source()
-        if trouble := quota_trouble(source.process()):
-            logger.warning("%s", trouble)
         try:
             with self._make_writer(source.name) as writer:
                 reason, refusal = self._take_all(source, writer)
@@ -355,4 +353,11 @@ def traced(
         return TraceWriter(path, header, overwrite=overwrite)
 
     with ProcessHandle(target.pid) as handle:
-        yield Tracing(handle, lambda: ReplicaSource(target.pid), make_writer, config)
+        yield Tracing(handle, lambda: _open_source(target.pid), make_writer, config)
+
+
+def _open_source(pid: int) -> ReplicaSource:
+    source = ReplicaSource(pid)
+    if trouble := quota_trouble(source.process()):
+        logger.warning("%s", trouble)
+    return source
