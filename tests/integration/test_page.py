@@ -160,7 +160,7 @@ def test_many_targets_are_listed_filtered_and_chosen(
         browser.until(f"{count} === 1")
         browser.press("Tab")
         browser.press("Enter")
-        browser.until("document.querySelector('#title').innerText === 'sqlite3 (pid 1007)'")
+        browser.until("document.querySelector('#title')?.innerText === 'sqlite3 (pid 1007)'")
         browser.until("document.querySelector('#targets a').ariaCurrent === 'true'")
         clean(browser, many.url)
 
@@ -264,7 +264,7 @@ def test_who_tells_nothing_new_is_not_live(chromium: Chromium, tmp_path: Path) -
     old = replace(now_snapshot(), time_seconds=time.monotonic() - 120)
     with serving(old) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(web.url)
-        browser.until(f"{connection}.innerText.startsWith('nothing new for 2 min')")
+        browser.until(f"{connection}?.innerText.startsWith('nothing new for 2 min')")
         assert browser.evaluate(f"{connection}.classList.contains('lost')")
         web.publish_node(lasting_node_status())
         browser.until(f"{connection}.innerText.startsWith('live')")
