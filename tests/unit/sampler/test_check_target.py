@@ -132,6 +132,14 @@ def test_a_traced_process(sleeper: subprocess.Popen[str]) -> None:
     assert f"is traced by process {tid}" in error.cause
 
 
+def test_a_tracer_that_has_ended_since_is_none(tmp_path: Path) -> None:
+    """A thread of ours ends with the hold that it is for."""
+    tree = Tree(tmp_path)
+    tree.add(7, tracer_pid=8)
+    tree.add(9)
+    assert check_target(7, proc=tmp_path, own_pid=9).status.tracer_pid == 8
+
+
 def test_our_own_tracer(sleeper: subprocess.Popen[str], tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     tree.add(7)

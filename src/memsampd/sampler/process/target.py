@@ -160,8 +160,7 @@ def _check_life(
             f"({stat.parent_pid}) has not collected it",
             "choose a live process",
         )
-    # A session of ours may hold it for a burst just now.
-    if status.tracer_pid and not _is_thread_of(status.tracer_pid, own_pid, proc):
+    if status.tracer_pid and _is_others(status.tracer_pid, own_pid, proc):
         raise TargetError(
             f"{_name(pid, proc)} is traced by {_name(status.tracer_pid, proc)} already",
             "detach or end that tracer first",
@@ -172,6 +171,17 @@ def _is_thread_of(tid: int, pid: int, proc: Path) -> bool:
     """Whether a tracer, of which the kernel tells the thread, is a process."""
     try:
         return read_status(tid, proc).tgid == pid
+    except OSError:
+        return False
+
+
+def _is_others(tracer: int, own_pid: int, proc: Path) -> bool:
+    """Whether a tracer is somebody else's: a thread of ours may hold the process for a burst.
+
+    It ends with the hold. One that has ended traces nothing any more.
+    """
+    try:
+        return read_status(tracer, proc).tgid != own_pid
     except OSError:
         return False
 
