@@ -13,6 +13,8 @@ from commands import memsampd
 from needed import lacking
 from tracees import BUSY, running
 
+from memsampd.sampler.perf.ticks import Ticks, try_ticks
+
 
 @pytest.fixture(scope="session", autouse=True)
 def may_observe() -> None:
@@ -35,3 +37,13 @@ def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
     """Works for good, and has the word in its command line."""
     with running(sys.executable, "-c", BUSY, mark) as process:
         yield process
+
+
+@pytest.fixture(scope="module")
+def ticks() -> Iterator[Ticks]:
+    """What a trial of the kernel's ticks found."""
+    found = try_ticks()
+    if found.event is None:
+        pytest.skip(found.why_not)
+    yield found
+    found.close()

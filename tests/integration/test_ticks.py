@@ -43,15 +43,6 @@ with open('/dev/zero', 'rb', buffering=0) as file:
 CPU_SECONDS = 0.5
 
 
-@pytest.fixture(scope="module")
-def ticks() -> Iterator[Ticks]:
-    found = try_ticks()
-    if found.event is None:
-        pytest.skip(found.why_not)
-    yield found
-    found.close()
-
-
 @contextmanager
 def python(code: str) -> Iterator[subprocess.Popen[str]]:
     with running(sys.executable, "-c", code) as process:
@@ -109,28 +100,32 @@ def test_they_lie_in_code_that_the_program_runs_and_have_its_registers(ticks: Ti
     assert all(stack is not None and "w" in stack.perms for stack in stacks)
 
 
-def test_who_runs_in_step_with_them_is_told(ticks: Ticks) -> None:
-    """Taken for twice as far apart as they are, ticks stand for twice the CPU time."""
-    wrong = replace(ticks, seconds=2 * ticks.seconds)
-    with python(PURE) as process, TickSource(process.pid, wrong, period_seconds=0.008) as source:
+def first_note(ticks: Ticks, period_seconds: float) -> str:
+    with (
+        python(PURE) as process,
+        TickSource(process.pid, ticks, period_seconds=period_seconds) as source,
+    ):
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not source.notes:
             assert time.monotonic() < give_up
             source.read(0.1)
-    assert "in step with the kernel's ticks" in source.notes[0]
-    assert "--branches timer" in source.notes[0]
+        return source.notes[0]
+
+
+def test_who_runs_in_step_with_them_is_told(ticks: Ticks) -> None:
+    """Taken for twice as far apart as they are, ticks stand for twice the CPU time."""
+    wrong = replace(ticks, seconds=2 * ticks.seconds)
+    note = first_note(wrong, period_seconds=0.008)
+    assert "in step with the kernel's ticks" in note
+    assert "--branches timer" in note
 
 
 def test_cpus_that_ticks_do_not_come_to(ticks: Ticks) -> None:
     """Ticks every microsecond there were hardly any of."""
     wrong = replace(ticks, seconds=1e-6)
-    with python(PURE) as process, TickSource(process.pid, wrong, period_seconds=1e-6) as source:
-        give_up = time.monotonic() + PATIENCE_SECONDS
-        while not source.notes:
-            assert time.monotonic() < give_up
-            source.read(0.1)
-    assert "hardly any ticks" in source.notes[0]
-    assert "--branches timer" in source.notes[0]
+    note = first_note(wrong, period_seconds=1e-6)
+    assert "hardly any ticks" in note
+    assert "--branches timer" in note
 
 
 @pytest.mark.parametrize("said", ["(null)\n", "\n", "", None])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from tracees import address_of, compile_c, go_on, running, tries
 from memsampd.sampler.clock.odometer import Pairs
 from memsampd.sampler.clock.samples import LatestSamples
 from memsampd.sampler.perf.source import StreamedBranches, TaskClockSource
-from memsampd.sampler.perf.ticks import Ticks, TickSource, try_ticks
+from memsampd.sampler.perf.ticks import Ticks, TickSource
 from memsampd.sampler.process.status import list_threads
 
 # A thread that begins when it is told to counts in r12. It logs what it has counted, and its CPU
@@ -84,15 +84,6 @@ Open = Callable[[int], StreamedBranches]
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_c(tmp_path_factory.mktemp("waiting"), PROGRAM, "-no-pie")
-
-
-@pytest.fixture(scope="module")
-def ticks() -> Iterator[Ticks]:
-    found = try_ticks()
-    if found.event is None:
-        pytest.skip(found.why_not)
-    yield found
-    found.close()
 
 
 def undisturbed_pairs(process: subprocess.Popen[str], code_ip: np.ndarray, opened: Open) -> Pairs:

@@ -112,8 +112,7 @@ def write_output(path: Path, data: bytes, inputs: Sequence[Path] = ()) -> None:
         RecordingError: it cannot be written.
     """
     try:
-        if path.exists() and any(path.samefile(each) for each in inputs):
-            raise UsageError(f"{path} would overwrite itself", "choose another name")
+        check_no_input(path, inputs)
         path.write_bytes(data)
     except OSError as error:
         raise RecordingError(
@@ -122,3 +121,14 @@ def write_output(path: Path, data: bytes, inputs: Sequence[Path] = ()) -> None:
 
 
 COMMAND = ExportCommand()
+
+
+def check_no_input(path: Path, inputs: Sequence[Path]) -> None:
+    """Check that an output is none of the files that it is made from.
+
+    Raises:
+        UsageError: it is one.
+        OSError: one of them is gone.
+    """
+    if path.exists() and any(path.samefile(each) for each in inputs):
+        raise UsageError(f"{path} would overwrite itself", "choose another name")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from memsampd.cli.command import Command
+from memsampd.cli.export import check_no_input
 from memsampd.errors import UsageError
 
 
@@ -105,8 +106,7 @@ class ConvertTool:
         from memsampd.exporters.trace.copying import copy_bursts, open_reader, open_writer
 
         with open_reader(args.input, args.source) as reader:
-            if args.output.exists() and args.output.samefile(args.input):
-                raise UsageError(f"{args.output} would overwrite itself", "choose another name")
+            check_no_input(args.output, [args.input])
             opened = partial(open_writer, args.output, args.to, reader.header, overwrite=args.force)
             copy_bursts(reader, opened, args.burst)
         return 0

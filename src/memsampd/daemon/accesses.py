@@ -20,7 +20,7 @@ from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.priority import WALKS_NICENESS, yield_to_others
 from memsampd.daemon.tracer import TracerThread
 from memsampd.errors import CapabilityError, CaptureError, TargetError
-from memsampd.sampler.replica.precedence import quota_trouble
+from memsampd.sampler.replica.precedence import warn_of_quota
 from memsampd.sampler.replica.source import ReplicaSource
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class ReplicaTrial:
         except (OSError, CaptureError) as error:
             return f"no replica can be made: {error}"
         self._kept, self._was_made = (pid, source), True
-        if trouble := quota_trouble(source.process()):
-            logger.warning("%s", trouble)
+        warn_of_quota(source.process())
         return ""
 
     def take(self, pid: int) -> ReplicaSource | None:

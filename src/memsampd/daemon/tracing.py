@@ -26,7 +26,7 @@ from memsampd.sampler.process.identity import PROC, ProcessHandle
 from memsampd.sampler.process.status import list_threads, read_threads
 from memsampd.sampler.process.target import check_target
 from memsampd.sampler.records import AccessChunk, Burst, BurstEnd, BurstRequest
-from memsampd.sampler.replica.precedence import quota_trouble
+from memsampd.sampler.replica.precedence import warn_of_quota
 from memsampd.sampler.replica.source import ReplicaSource
 
 logger = logging.getLogger(__name__)
@@ -358,6 +358,5 @@ def traced(
 
 def _open_source(pid: int) -> ReplicaSource:
     source = ReplicaSource(pid)
-    if trouble := quota_trouble(source.process()):
-        logger.warning("%s", trouble)
+    warn_of_quota(source.process())
     return source

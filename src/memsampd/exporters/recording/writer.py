@@ -6,8 +6,8 @@ import logging
 from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
+from memsampd.closing import Closing
 from memsampd.errors import RecordingError
 from memsampd.exporters.frames import FrameWriter, frame
 from memsampd.exporters.recording.format import (
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _MOST_GIVEN_UP = 16
 
 
-class RecordingWriter:
+class RecordingWriter(Closing):
     """An exporter that keeps everything.
 
     Windows, bursts, merges and rates are appended with :meth:`write` as they come; each is in the
@@ -58,9 +58,6 @@ class RecordingWriter:
         except RecordingError:
             self._frames.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import numpy as np
 import zstandard
 
+from memsampd.closing import Closing
 from memsampd.errors import TraceError
 from memsampd.exporters.frames import FrameWriter
 from memsampd.exporters.trace import columns
@@ -27,7 +27,7 @@ from memsampd.exporters.trace.format import (
 from memsampd.sampler.records import AccessChunk
 
 
-class TraceWriter:
+class TraceWriter(Closing):
     """Appends bursts to a trace file.
 
     Every block of accesses is in the kernel's hands once it is full, so that a memsampd that is
@@ -138,9 +138,6 @@ class TraceWriter:
                 self._flush()
         finally:
             self._frames.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

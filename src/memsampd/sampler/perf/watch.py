@@ -156,16 +156,14 @@ class Watch(msgspec.Struct):
 
     def look(self) -> None:
         """See whether it is over."""
-        own = self.points[self.order.tid]
-        task_ns, is_alive, counted, is_given_up = own.clock()
+        task_ns, is_alive, counted, is_given_up = self.points[self.order.tid].clock()
         now, cpu = time.monotonic(), task_ns * 1e-9
         if is_given_up and self.looks:  # nothing is read any more
             _, cpu, last = self.looks[-1]
             counted = int(last)
-        for each in self.points.values():
-            self._note_end(each)
-        if ended_ns := own.ended_ns():  # its clock may stand still below the limit
-            now, cpu = ended_ns * 1e-9, max(cpu, self.order.limit_seconds or 0.0)
+        ends = {tid: self._note_end(points) for tid, points in self.points.items()}
+        if ends[self.order.tid] < math.inf:  # its clock may stand still below the limit
+            now, cpu = ends[self.order.tid], max(cpu, self.order.limit_seconds or 0.0)
         self.looks.append((now, cpu, float(counted)))
         by_hits = self._look_at_hits()
         self._forget_look()
@@ -189,10 +187,11 @@ class Watch(msgspec.Struct):
         if len(times) == 3 and self.last_hit_time_seconds <= times[0]:
             del self.looks[-2]
 
-    def _note_end(self, points: _core.Breakpoints) -> None:
-        """Note when the kernel ended it in a thread, if it has."""
-        if ended_ns := points.ended_ns():
-            self.blind_seconds = min(self.blind_seconds, ended_ns * 1e-9)
+    def _note_end(self, points: _core.Breakpoints) -> float:
+        """Note when the kernel ended it in a thread, and return that; infinity if it has not."""
+        ended_seconds = points.ended_ns() * 1e-9 or math.inf
+        self.blind_seconds = min(self.blind_seconds, ended_seconds)
+        return ended_seconds
 
     def _is_at_limit(self, cpu_seconds: float) -> bool:
         limit = self.order.limit_seconds

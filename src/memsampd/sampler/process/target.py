@@ -134,7 +134,7 @@ def _check_identity(pid: int, status: ProcessStatus, own_pid: int, proc: Path) -
         own_tracer = read_status(own_pid, proc).tracer_pid
     except OSError:
         own_tracer = 0
-    if _is_thread_of(own_tracer, pid, proc):
+    if _process_of(own_tracer, proc) == pid:
         raise TargetError(
             f"{_name(pid, proc)} traces memsampd: stopping it would stop both",
             "run memsampd outside of that debugger",
@@ -160,30 +160,20 @@ def _check_life(
             f"({stat.parent_pid}) has not collected it",
             "choose a live process",
         )
-    if status.tracer_pid and _is_others(status.tracer_pid, own_pid, proc):
+    # A thread of ours may hold it for a burst. It ends then: who has ended traces nothing any more.
+    if _process_of(status.tracer_pid, proc) not in (None, own_pid):
         raise TargetError(
             f"{_name(pid, proc)} is traced by {_name(status.tracer_pid, proc)} already",
             "detach or end that tracer first",
         )
 
 
-def _is_thread_of(tid: int, pid: int, proc: Path) -> bool:
-    """Whether a tracer, of which the kernel tells the thread, is a process."""
+def _process_of(tracer: int, proc: Path) -> int | None:
+    """The process of a tracer, of which the kernel tells the thread; None: there is none."""
     try:
-        return read_status(tid, proc).tgid == pid
+        return read_status(tracer, proc).tgid
     except OSError:
-        return False
-
-
-def _is_others(tracer: int, own_pid: int, proc: Path) -> bool:
-    """Whether a tracer is somebody else's: a thread of ours may hold the process for a burst.
-
-    It ends with the hold. One that has ended traces nothing any more.
-    """
-    try:
-        return read_status(tracer, proc).tgid != own_pid
-    except OSError:
-        return False
+        return None
 
 
 def _permission_refusal(pid: int, status: ProcessStatus, proc: Path) -> TargetError | None:

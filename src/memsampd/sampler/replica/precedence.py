@@ -5,12 +5,15 @@ The core does so for each hold (``_core/replica/burst_cpus.c``), as far as it ma
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 
 import msgspec
 
 from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
+
+logger = logging.getLogger(__name__)
 
 QUOTA_REMEDY = (
     "no CPU limit for memsampd, or real-time priority: CAP_SYS_NICE (and cpu.rt_runtime_us, where "
@@ -67,16 +70,17 @@ def quota_words(limits: CgroupLimits) -> str:
     )
 
 
-def quota_trouble(replica: int) -> str:
-    """How a quota of our own may prolong holds, and what to do; empty if none does.
+def warn_of_quota(replica: int) -> None:
+    """Log how a quota of our own may prolong holds, and what to do, if it may.
 
     Args:
         replica: process id of a replica of ours, between two bursts.
     """
     words = quota_words(read_limits(os.getpid()))
-    if not words or try_precedence(replica).is_real_time:
-        return ""
-    return (
-        f"{words}, and no real-time priority: a target that is held when they are used up waits "
-        f"for the next grant, however short --max-stop is; {QUOTA_REMEDY}"
-    )
+    if words and not try_precedence(replica).is_real_time:
+        logger.warning(
+            "%s, and no real-time priority: a target that is held when they are used up waits for "
+            "the next grant, however short --max-stop is; %s",
+            words,
+            QUOTA_REMEDY,
+        )

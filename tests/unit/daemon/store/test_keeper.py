@@ -199,13 +199,19 @@ def test_what_is_dropped_goes_though_the_clock_went_back(
     assert [(each.phase, round(each.time_seconds)) for each in known.bursts()] == [(0, -3594)]
 
 
-def test_it_is_written_now_and_then(store: ProfileStore, program: list[int]) -> None:
-    world = World(store)
-    keeper = world.keeper(program[0])
+def begun(world: World, pid: int) -> ProfileKeeper:
+    """One that goes on: it knows a phase with a burst."""
+    keeper = world.keeper(pid)
     clusterer = LeaderFollower()
     keeper.begin(clusterer, 0)
     clusterer.learn_counts(vector(0))
     keeper.write(burst(0, 1.0))
+    return keeper
+
+
+def test_it_is_written_now_and_then(store: ProfileStore, program: list[int]) -> None:
+    world = World(store)
+    keeper = begun(world, program[0])
     keeper.write(window_record(1, 0))
     assert store.list() == []
     world.seconds = 500.0
@@ -217,11 +223,7 @@ def test_what_could_not_be_written_is_written_later(tmp_path: Path, program: lis
     (tmp_path / "file").write_text("")
     store = ProfileStore(tmp_path / "file" / "store", now=lambda: world.seconds)
     world = World(store)
-    keeper = world.keeper(program[0])
-    clusterer = LeaderFollower()
-    keeper.begin(clusterer, 0)
-    clusterer.learn_counts(vector(0))
-    keeper.write(burst(0, 1.0))
+    keeper = begun(world, program[0])
     lived(keeper, 0.0, 0)
     for world.seconds in (500.0, 1000.0):
         keeper.write(window_record(1, 0))
