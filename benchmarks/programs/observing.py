@@ -71,9 +71,9 @@ class Tally:
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it really is: in the midst of an exec, a process is unreadable too."""
+    """Whether it really is: while another thread executes a program, the first one is dead, too."""
     try:
-        return read_stat(pid).is_dead
+        return read_stat(pid).is_dead and list_threads(pid) == (pid,)
     except OSError:
         return True
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from memsampd.sampler.perf.rings import Drained
 from memsampd.sampler.perf.ticks import (
     Ticks,
     TickSource,
+    tick_function,
     tickless_cpus_of,
     tracepoint_id,
     try_ticks,
@@ -40,12 +41,19 @@ with open('/dev/zero', 'rb', buffering=0) as file:
     print('ready', flush=True)
     while True: file.readinto(room)
 """
+AS_REGULAR = """
+import signal, sys
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]), float(sys.argv[1]))
+print('ready', flush=True)
+while True: signal.pause()
+"""
 CPU_SECONDS = 0.5
 
 
 @contextmanager
-def python(code: str) -> Iterator[subprocess.Popen[str]]:
-    with running(sys.executable, "-c", code) as process:
+def python(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    with running(sys.executable, "-c", code, *arguments) as process:
         assert process.stdout is not None
         process.stdout.readline()
         yield process
@@ -170,6 +178,53 @@ def test_what_came_last_of_a_process_that_has_just_ended_is_told(
 
         monkeypatch.setattr(source, "_found", take_and_end)
         assert len(source.read(0.0)) > 0
+
+
+@pytest.fixture
+def one_cpu() -> Iterator[None]:
+    """This thread and what it starts run there only."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(cpus)})
+    yield
+    os.sched_setaffinity(0, cpus)
+
+
+@pytest.mark.usefixtures("one_cpu")
+def test_a_timer_as_regular_of_another_program_is_not_taken_for_it(ticks: Ticks) -> None:
+    if not tick_function():
+        pytest.skip("the kernel tells no addresses: kernel.kptr_restrict")
+    with python(AS_REGULAR, str(ticks.seconds)):
+        for _ in range(10):
+            with closing(try_ticks()) as again:
+                # Where all CPUs are busy a trial may find none.
+                assert again.event is None or replace(again, descriptor=ticks.descriptor) == ticks
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "10 t tick_nohz_handler\n20 t tick_sched_timer\n",  # until Linux 6.6
+        "10 t other\n20 t tick_nohz_highres_handler\n",  # of 6.7 and 6.8
+        "20 t tick_nohz_handler\n30 T tick_sched_timer_dying\n40 t read\t[module]\n",
+    ],
+)
+def test_their_function_has_other_names_in_other_kernels(told: str, tmp_path: Path) -> None:
+    (tmp_path / "kallsyms").write_text(told)
+    assert tick_function(tmp_path / "kallsyms") == 0x20
+
+
+def test_they_are_found_by_their_times_where_the_kernel_tells_no_addresses(
+    ticks: Ticks, tmp_path: Path
+) -> None:
+    hidden = tmp_path / "kallsyms"
+    hidden.write_text("0000000000000000 t tick_nohz_handler\n")
+    assert tick_function(hidden) == tick_function(tmp_path / "none") == 0
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < give_up:
+        with closing(try_ticks(symbols=hidden)) as again:
+            if again.event is not None:
+                break
+    assert replace(again, descriptor=ticks.descriptor) == ticks
 
 
 def test_samples_are_some_ticks_apart(ticks: Ticks) -> None:

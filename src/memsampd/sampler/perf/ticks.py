@@ -14,8 +14,9 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 from contextlib import ExitStack, closing, suppress
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -50,17 +51,21 @@ from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import BranchSamples
 
 TRACEFS = Path("/sys/kernel/tracing")
+SYMBOLS = Path("/proc/kallsyms")
 SAMPLE_SECONDS = 9e-6
 """What a sample takes of a thread that uses its caches; 1 us of others (docs/sampling.md)."""
 _TRACEPOINT = "events/timer/hrtimer_expire_entry"
 # Where the core looks for the function of the timer (_core/perf/records.c).
 _FUNCTION_FIELD = re.compile(r"void \* function;\s*offset:24;\s*size:8;")
+# Until Linux 6.6, of 6.7 and 6.8, and since then; the last is another function until 6.6.
+_TICK_FUNCTIONS = (b"tick_sched_timer", b"tick_nohz_highres_handler", b"tick_nohz_handler")
 _RECORD_BYTES = 352  # of one sample in the ring, about
 _TRIAL_RING_BYTES = 64 << 10
 _TRIAL_FIELDS = _core.SAMPLE_CHAIN | _core.SAMPLE_RAW | _core.SAMPLE_REGISTERS
 _TRIAL_TICKS, _TRIAL_TICKS_MOST = 4, 16  # worth of CPU time of this thread
 _TRIAL_LEAST = 3  # that must have come, and be alike
 _TRIAL_REGULAR, _TRIAL_OFF_MOST = 0.75, 0.1  # so many of them, so close to a multiple of a tick
+_TRIAL_PART = 0.5  # of the ticks that its CPU time stands for
 _TRIAL_MOST_SECONDS = 1.0
 _UNSEEN_PERIOD_NS = 1 << 40  # nothing comes of it
 _PURE_TURNS = 10_000  # of a loop in user mode, some 0.2 ms, from one look at the clock to the next
@@ -152,11 +157,27 @@ def tracepoint_id(root: Path = TRACEFS) -> int:
     return int(number)
 
 
-def try_ticks(root: Path = TRACEFS) -> Ticks:
+def tick_function(symbols: Path = SYMBOLS) -> int:
+    """Return the address of the function that handles ticks; 0: the kernel does not tell it.
+
+    Args:
+        symbols: the kernel's list of them.
+    """
+    found = dict.fromkeys(_TICK_FUNCTIONS, 0)
+    with suppress(OSError), symbols.open("rb") as lines:
+        for line in lines:
+            address, _, name = line.split()[:3]
+            if name in found:
+                found[name] = int(address, 16)
+    return next(filter(None, found.values()), 0)
+
+
+def try_ticks(root: Path = TRACEFS, symbols: Path = SYMBOLS) -> Ticks:
     """Find out how ticks look here, on this thread: some 16 ms of CPU time.
 
     Args:
         root: where tracefs is.
+        symbols: the kernel's list of them.
     """
     try:
         timers = HardwareEvent(
@@ -170,7 +191,7 @@ def try_ticks(root: Path = TRACEFS) -> Ticks:
             opened.callback(close_all, groups)
             ((descriptor,),) = groups
             with closing(_core.PerfRing(descriptor, _TRIAL_RING_BYTES, _TRIAL_FIELDS)) as ring:
-                found = _found_ticks(ring, timers)
+                found = _found_ticks(ring, timers, symbols)
             if found.event is None:
                 return found
             fcntl.ioctl(descriptor, _core.PERF_EVENT_IOC_DISABLE, 0)
@@ -198,45 +219,73 @@ def _tells_time() -> bool:
     return True
 
 
-def _found_ticks(ring: _core.PerfRing, timers: HardwareEvent) -> Ticks:
+def _found_ticks(ring: _core.PerfRing, timers: HardwareEvent, symbols: Path) -> Ticks:
     """Be in user mode until some ticks have come: from where these enter the kernel, that is it."""
     seconds = tick_seconds()
     give_up_seconds = time.monotonic() + _TRIAL_MOST_SECONDS
-    start_seconds = time.thread_time()
+    ask = cache(lambda: tick_function(symbols))
+    ring.drain()
     found = np.empty(0, SAMPLE_DTYPE)
+    _compute((_TRIAL_TICKS - 1) * seconds)
     for ticks in range(_TRIAL_TICKS, _TRIAL_TICKS_MOST):
-        while time.thread_time() - start_seconds < ticks * seconds:
-            for _ in range(_PURE_TURNS):
-                pass
+        _compute(seconds)
         found = np.concatenate([found, np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)])
-        judged = _judged(found, timers, seconds)
-        if judged.event is not None or time.monotonic() > give_up_seconds:
+        function = _function(found, ticks, seconds, ask)
+        if function and (entry := _entry(found[found["data_source"] == function])):
+            event = replace(timers, name="ticks", filter=f"function=={function:#x}")
+            return Ticks(event, entry, seconds)
+        if time.monotonic() > give_up_seconds:
             break
-    return judged
+    return Ticks(why_not=f"none of {len(found)} timers that interrupted a thread was the tick")
 
 
-def _judged(samples: NDArray[np.void], timers: HardwareEvent, seconds: float) -> Ticks:
-    """Which of the timers that expired is the tick, if one is: it comes at regular times.
+def _compute(seconds: float) -> None:
+    """Use so much CPU time of this thread in user mode, hardly any in the kernel."""
+    end_seconds = time.thread_time() + seconds
+    while time.thread_time() < end_seconds:
+        for _ in range(_PURE_TURNS):
+            pass
+
+
+def _function(samples: NDArray[np.void], ticks: int, seconds: float, ask: Callable[[], int]) -> int:
+    """Which function of timers that expired handles the tick; 0: none can be told.
+
+    It is the one that expires often enough, and at regular times. Another program's timer may do
+    so, too: then the kernel is asked, which takes 60 ms.
 
     Args:
-        samples: of SAMPLE_DTYPE, with chains and raw records: of a thread in user mode, mostly.
-        timers: the tracepoint, without a filter.
+        samples: of SAMPLE_DTYPE, with raw records.
+        ticks: that the thread's CPU time stands for.
         seconds: from one tick to the next.
+        ask: asks the kernel for it; 0: it does not tell.
     """
-    for function, count in Counter(samples["data_source"].tolist()).most_common():
-        if count < _TRIAL_LEAST or not function:
-            break
-        of_it = samples[samples["data_source"] == function]
-        ticks = (of_it["time_ns"] - of_it["time_ns"][0]) * 1e-9 / seconds
-        if (np.abs(ticks - np.round(ticks)) < _TRIAL_OFF_MOST).mean() < _TRIAL_REGULAR:
-            continue
-        # What interrupts the kernel, another interrupt's work included, has its frames besides.
-        entries = of_it["address"][of_it["frames"] == of_it["frames"].min()]
-        if len(entries) < _TRIAL_LEAST or not (entries == entries[0]).all() or not entries[0]:
-            continue
-        event = replace(timers, name="ticks", filter=f"function=={function:#x}")
-        return Ticks(event, int(entries[0]), seconds)
-    return Ticks(why_not=f"none of {len(samples)} timers that interrupted a thread was the tick")
+    counts = Counter(samples["data_source"].tolist()).most_common()
+    often: list[int] = [function for function, count in counts if count >= _TRIAL_PART * ticks]
+    regular = [
+        each for each in often if _is_regular(samples[samples["data_source"] == each], seconds)
+    ]
+    if len(often) != 1 or not regular:
+        return ask() or next(iter(regular), 0)
+    return regular[0]
+
+
+def _is_regular(samples: NDArray[np.void], seconds: float) -> bool:
+    ticks = (samples["time_ns"] - samples["time_ns"][0]) * 1e-9 / seconds
+    off = np.abs(ticks - np.round(ticks))
+    return bool((off < _TRIAL_OFF_MOST).mean() >= _TRIAL_REGULAR)
+
+
+def _entry(samples: NDArray[np.void]) -> int:
+    """From where the kernel was entered when a timer expired in user mode; 0: that is not clear.
+
+    Args:
+        samples: of SAMPLE_DTYPE, with chains: of a thread in user mode, mostly.
+    """
+    # What interrupts the kernel, another interrupt's work included, has its frames besides.
+    entries = samples["address"][samples["frames"] == samples["frames"].min(initial=1 << 15)]
+    if len(entries) < _TRIAL_LEAST or not (entries == entries[0]).all():
+        return 0
+    return int(entries[0])
 
 
 class _Asked(msgspec.Struct, frozen=True):
