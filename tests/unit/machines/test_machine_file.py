@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from memsampd.errors import CapabilityError
 from memsampd.machines.bandwidth import (
     Bandwidth,
     OthersCpu,
+    _round,
     allowed_cpus,
     check_cpus,
     check_idle,
@@ -139,3 +141,10 @@ def test_cpus_that_may_not_be_used_at_once() -> None:
     check_cpus(4, 4)
     with pytest.raises(CapabilityError, match=r"0.5 of 4 CPUs.*quota"):
         check_cpus(0.5, 4)
+
+
+def test_a_thread_that_cannot_be_on_its_cpu_ends_the_others() -> None:
+    cpu, none = min(os.sched_getaffinity(0)), 1 << 14  # Linux has fewer
+    areas = [mmap.mmap(-1, 1 << 20) for _ in range(2)]
+    with pytest.raises(CapabilityError, match="a thread on each CPU.*Invalid argument"):
+        _round("read", areas, [cpu, none], 0.01)
