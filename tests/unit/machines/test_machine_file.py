@@ -57,6 +57,7 @@ def test_what_is_written_is_read(machine: Machine, tmp_path: Path) -> None:
 
 def test_the_peak(machine: Machine) -> None:
     peak = content(machine).peak
+    assert peak.all_threads is not None
     assert (peak.one_thread.read, peak.all_threads.write) == (20e9, 25e9)
     # A fifth of the time for lines that are only fetched, a fifth for those written back.
     assert peak.one_thread.share(fetched=6e9, written_back=2e9) == pytest.approx(0.4)
@@ -101,6 +102,32 @@ def test_a_file_of_another_machine_says_nothing(
     other = replace(machine, cpu=replace(machine.cpu, name="another"))
     with pytest.raises(CapabilityError, match="measured on another machine"):
         known_peak(other)
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "doubts"),
+    [
+        ({"allowed_cpus": 1.0}, "only 1 of"),
+        ({"others_cpu_share": 0.4}, "others used 40% of the CPU time"),
+        ({}, ""),
+    ],
+)
+def test_a_peak_that_may_be_too_low_is_said_to_be(
+    doubtful: dict[str, float],
+    doubts: str,
+    machine: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    write_file(own_path(), replace(content(machine), **doubtful))
+    peak = known_peak(machine)
+    assert peak is not None
+    assert peak.one_thread == content(machine).peak.one_thread
+    assert (peak.all_threads is None) == ("allowed_cpus" in doubtful)
+    assert ("may be too low" in caplog.text) == bool(doubts)
+    assert doubts in caplog.text
 
 
 def test_a_directory_that_cannot_be_written(machine: Machine) -> None:
