@@ -49,6 +49,20 @@ def recording(recording_path: Path) -> Recording:
     return read_recording(recording_path)
 
 
+def test_parts_of_a_burst_are_one_burst_and_what_was_stored_is_told_apart() -> None:
+    first = burst_record(0, 1)
+    bursts = [
+        msgspec.structs.replace(burst_record(0, 0), is_stored=True),
+        first,
+        msgspec.structs.replace(first, part=1),
+        burst_record(0, 2),
+    ]
+    windows = [window_record(index, 0) for index in range(3)]
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
+    assert ", 2 bursts and 1 known from before, " in to_text(analysis)
+    assert analysis.phase(0).bursts == 2
+
+
 @pytest.mark.parametrize(("policy", "model"), [("lru", StatStack()), ("random", StatCache())])
 def test_windows_have_the_mean_curve_of_the_bursts_nearby_and_phases_of_their_windows(
     policy: str, model: CacheModel
