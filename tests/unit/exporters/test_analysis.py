@@ -12,6 +12,7 @@ import pytest
 from invented import (
     burst_record,
     header,
+    make_snapshot,
     recording_of,
     stream,
     timed,
@@ -305,6 +306,15 @@ def test_a_damaged_end_is_said_everywhere(tmp_path: Path) -> None:
     document = json.loads(to_json(analysis))
     assert "truncated" in document["warnings"][0]
     assert (document["overhead"], document["bursts"]) == ({}, {})
+
+
+def test_what_child_processes_used_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with RecordingWriter(path, header()) as writer:
+        writer.write(window_record(0, 0))
+        writer.publish(msgspec.structs.replace(make_snapshot(alive=False), child_share=0.25))
+    text = to_text(analyse(read_recording(path), "lru", default_sizes()))
+    assert "child processes used 25.0% of the CPU time" in text
 
 
 def test_an_empty_recording_is_shown_as_such(tmp_path: Path) -> None:
