@@ -195,19 +195,21 @@ class WaitingWindows:
         """Share of the lines fetched in all windows that are written back, shape (policies, s)."""
         usual = self._accounts.usual_write_share()
         shares: dict[int, float] = {}
-        fetched, written = np.zeros(self._layout.values), np.zeros(self._layout.values)
+        fetched = np.zeros((len(self._layout.models), len(self._layout.sizes_bytes)))
+        written = np.zeros_like(fetched)
         for id, account in self._accounts.by_phase.items():
             share = account.write_share
             shares[id] = usual if share is None else share
-            fetched += account.settled.misses
-            written += written_back(account.settled.misses, shares[id])
+            settled = self._layout.table(account.settled.misses)[:, MIDDLE]
+            fetched += settled
+            written += written_back(settled, shares[id])
         if self._waiting:
-            misses = np.array([window.sums.misses for window in self._waiting])
+            tables = [self._layout.table(window.sums.misses) for window in self._waiting]
+            misses = np.array([table[:, MIDDLE] for table in tables])
             fetched += misses.sum(axis=0)
-            of_each = np.array([[shares[window.phase]] for window in self._waiting])
-            written += written_back(misses, of_each).sum(axis=0)
-        share_of_all = np.divide(written, fetched, out=np.zeros_like(written), where=fetched > 0)
-        return self._layout.table(share_of_all)[:, MIDDLE]
+            of_each = np.array([shares[window.phase] for window in self._waiting])
+            written += written_back(misses, of_each[:, None, None]).sum(axis=0)
+        return np.divide(written, fetched, out=np.zeros_like(written), where=fetched > 0)
 
     def _is_counted_later(self, window: _Waiting) -> bool:
         return window.end_seconds > self._waiting[-1].end_seconds - _COUNT_AFTER_SECONDS
