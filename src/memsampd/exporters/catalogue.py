@@ -138,8 +138,9 @@ MEMORY_PEAK = Metric(
     "memsampd_memory_peak_bytes_per_second",
     "gauge",
     "bytes per second",
-    "Measured peak of this machine's memory: bytes that one thread, or one on each CPU (all; absent "
-    "where not all CPUs could be used), loads (operation read) or stores (write) at most.",
+    "Measured peak of this machine's memory: bytes that one thread, or one on each CPU, loads "
+    "(operation read) or stores (write) at most; of all threads absent where it was measured on "
+    "some CPUs only.",
     ("operation", "threads"),
     of_target=False,
 )

@@ -252,8 +252,8 @@ class History:
         """Return the CPU time of each phase since the snapshot before.
 
         Of the first snapshot we cannot know when it ran: nothing is returned. Phases that are gone
-        were merged, or were another program's (a session uses no id again): that has none of the old
-        ones, and another name, or less CPU time in all.
+        were merged, or were another program's (a session uses no id again): that has none of the
+        old ones, and another name, or less CPU time in all.
         """
         before, self._cpu_seconds = self._cpu_seconds, None
         if before is None:

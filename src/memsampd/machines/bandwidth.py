@@ -221,7 +221,7 @@ def _rate(
 
 
 def _explained(failure: BaseException) -> BaseException:
-    """What is said where there cannot be a thread on each CPU: OSError, or Python's RuntimeError."""
+    """What is said of it: of a thread there is OSError, or RuntimeError where none is started."""
     if not isinstance(failure, OSError | RuntimeError):
         return failure
     return CapabilityError(
