@@ -173,5 +173,5 @@ def test_cpus_that_may_not_be_used_at_once() -> None:
 def test_a_thread_that_cannot_be_on_its_cpu_ends_the_others() -> None:
     cpu, none = min(os.sched_getaffinity(0)), 1 << 14  # Linux has fewer
     areas = [mmap.mmap(-1, 1 << 20) for _ in range(2)]
-    with pytest.raises(CapabilityError, match="a thread on each CPU.*Invalid argument"):
+    with pytest.raises(CapabilityError, match=r"a thread on each CPU.*Invalid argument"):
         _round("read", areas, [cpu, none], 0.01)
