@@ -97,6 +97,27 @@ def test_a_memory_limit_is_kept_to(version: int, tmp_path: Path) -> None:
     assert "of what the control group has left" in refused.stderr
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_threads_that_may_not_be_started_do_not_leave_the_others_waiting(
+    version: int, tmp_path: Path
+) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one CPU only")
+    environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}
+    with control_group(version, "pids") as group:
+        (group / "pids.max").write_text("2")  # itself and one thread
+        asked = (
+            f"echo $$ > {group}/cgroup.procs && exec {MEMSAMPD} machine --measure --even-if-busy "
+            "--seconds 0.6"
+        )
+        refused = subprocess.run(
+            ["sh", "-c", asked], env=environment, capture_output=True, text=True, check=False
+        )
+    assert refused.returncode == 1, refused.stderr
+    assert "there cannot be a thread on each CPU: can't start new thread" in refused.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_ctrl_c_while_it_measures(tmp_path: Path) -> None:
     words = [MEMSAMPD, "machine", "--measure", "--even-if-busy", "--seconds", "600"]
     environment = {**os.environ, "XDG_STATE_HOME": str(tmp_path)}

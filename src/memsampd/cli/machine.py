@@ -98,10 +98,10 @@ def _measure(machine: Machine, seconds: float, even_if_busy: bool) -> MachineFil
         measure_bandwidth,
     )
     from memsampd.machines.machine_file import MachineFile
-    from memsampd.sampler.process.cgroup import read_limits
+    from memsampd.sampler.process.cgroup import memory_room_bytes, read_limits
 
-    limits, online = read_limits(os.getpid()), len(machine.cpus)
-    allowed = allowed_cpus(limits.cpus)
+    online = len(machine.cpus)
+    allowed = allowed_cpus(read_limits(os.getpid()).cpus)
     try:
         check_cpus(allowed, online)
         check_idle()
@@ -114,9 +114,7 @@ def _measure(machine: Machine, seconds: float, even_if_busy: bool) -> MachineFil
         if sys.stderr.isatty():
             sys.stderr.write(f"{_describe(bandwidth)}\n")
 
-    room = None
-    if limits.memory_bytes is not None:
-        room = max(limits.memory_bytes - limits.memory_used_bytes, 0)
+    room = memory_room_bytes(os.getpid())
     measured = measure_bandwidth(_last_level_bytes(machine), seconds, tell, group_room_bytes=room)
     if measured.others_cpu_share > BUSY_SHARE:
         sys.stderr.write(

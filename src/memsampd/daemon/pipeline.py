@@ -281,10 +281,8 @@ class Pipeline:
     # -- windows -------------------------------------------------------------------------------
 
     def _add_samples(self, samples: BranchSamples, thread_seconds: Mapping[int, float]) -> None:
-        self.counts.add_samples(samples)
-        own = samples.tid[samples.pid == self.parts.pid].tolist()
-        self._ran.update(own)
-        self.counts.child_samples += len(samples) - len(own)
+        self.counts.add_samples(samples, self.parts.pid)
+        self._ran.update(samples.tid[samples.pid == self.parts.pid].tolist())
         bins, learners = self.parts.cutter.bins(samples), self.program.learners
         learners.clock.add(samples, thread_seconds)
         learners.unseen.add(samples, bins)

@@ -104,7 +104,7 @@ def present_state(
         estimate=estimator.estimate(only),
         cache_sizes_bytes=parts.cache_sizes_bytes,
         samples=counts.samples,
-        child_samples=counts.child_samples,
+        child_share=counts.child_share,
         lost=counts.lost,
         throttled=counts.throttled,
         burst_ends=dict(counts.ends),

@@ -89,7 +89,8 @@ class Counts(msgspec.Struct):
 
     Attributes:
         samples: branch samples.
-        child_samples: those of them that found child processes.
+        cpu_seconds: for which they stand.
+        child_cpu_seconds: that of child processes.
         lost: those that the kernel dropped, or of programs that others replaced at once.
         throttled: throttle events.
         windows: windows.
@@ -103,7 +104,8 @@ class Counts(msgspec.Struct):
     """
 
     samples: int = 0
-    child_samples: int = 0
+    cpu_seconds: float = 0.0
+    child_cpu_seconds: float = 0.0
     lost: int = 0
     throttled: int = 0
     windows: int = 0
@@ -115,9 +117,17 @@ class Counts(msgspec.Struct):
     watches: int = 0
     addresses: AddressTally = AddressTally()
 
-    def add_samples(self, samples: BranchSamples) -> None:
-        """Count branch samples, and those that are missing."""
+    @property
+    def child_share(self) -> float:
+        """For this share of the CPU time child processes ran, 0..1."""
+        return self.child_cpu_seconds / self.cpu_seconds if self.cpu_seconds > 0 else 0.0
+
+    def add_samples(self, samples: BranchSamples, pid: int) -> None:
+        """Count branch samples, of a process and its children, and those that are missing."""
         self.samples += len(samples)
+        seconds = samples.weight * samples.each_cpu_seconds
+        self.cpu_seconds += float(seconds.sum())
+        self.child_cpu_seconds += float(seconds[samples.pid != pid].sum())
         self.lost += samples.lost + samples.left_out
         self.throttled += samples.throttled
 

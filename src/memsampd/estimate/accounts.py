@@ -48,16 +48,16 @@ class WindowSums(msgspec.Struct):
         misses, hits = np.zeros(values), np.zeros(values // 3)
         return cls(0.0, misses, hits, 0.0, 0.0, 0.0, 0.0, np.zeros(capacity))
 
-    def add(self, other: WindowSums, sign: float = 1.0) -> None:
-        """Add what was summed over other windows, or take it off."""
-        self.accesses += sign * other.accesses
-        self.misses += sign * other.misses
-        self.sure_hits += sign * other.sure_hits
-        self.unseen += sign * other.unseen
-        self.rated_cpu_seconds += sign * other.rated_cpu_seconds
-        self.unknown_cpu_seconds += sign * other.unknown_cpu_seconds
-        self.unknown_accesses += sign * other.unknown_accesses
-        self.weights += sign * other.weights
+    def add(self, other: WindowSums) -> None:
+        """Add what was summed over other windows."""
+        self.accesses += other.accesses
+        self.misses += other.misses
+        self.sure_hits += other.sure_hits
+        self.unseen += other.unseen
+        self.rated_cpu_seconds += other.rated_cpu_seconds
+        self.unknown_cpu_seconds += other.unknown_cpu_seconds
+        self.unknown_accesses += other.unknown_accesses
+        self.weights += other.weights
 
     def keep_rows(self, kept: NDArray[np.int64]) -> None:
         """Of the remembered bursts only these are left, in this order."""

@@ -108,7 +108,8 @@ class WaitingWindows:
         self._footprint = Footprint(layout.models, layout.sizes_bytes, layout.line_bytes)
         self._waiting: deque[_Waiting] = deque()
         self._new: list[_Waiting] = []  # of these, not shared out yet
-        self._provisional = self._nothing()
+        self._provisional_accesses = 0.0  # of those that wait
+        self._provisional_misses = np.zeros(layout.values)
         self._settled_accesses = 0.0
         self._settled_misses = np.zeros(layout.values)
         policies = [model.policy for model in layout.models]
@@ -146,13 +147,16 @@ class WaitingWindows:
         if not self._new:
             return
         new, self._new = self._new, []
-        self._provisional.add(self._value(new, memory))
+        accesses, misses = self._value(new, memory)
+        self._provisional_accesses += accesses
+        self._provisional_misses += misses
         self.settle()
         self.count_on()
 
     def value_again(self, memory: BurstMemory | None) -> None:
         """Share out all, now that more is known of bursts."""
-        self._provisional = self._value(self._waiting, memory)
+        found = self._value(self._waiting, memory)
+        self._provisional_accesses, self._provisional_misses = found
 
     def settle(self) -> None:
         """Settle windows that are old enough; of unknown code only where there are too many."""
@@ -191,19 +195,21 @@ class WaitingWindows:
         """Share of the lines fetched in all windows that are written back, shape (policies, s)."""
         usual = self._accounts.usual_write_share()
         shares: dict[int, float] = {}
-        fetched, written = np.zeros(self._layout.values), np.zeros(self._layout.values)
+        fetched = np.zeros((len(self._layout.models), len(self._layout.sizes_bytes)))
+        written = np.zeros_like(fetched)
         for id, account in self._accounts.by_phase.items():
             share = account.write_share
             shares[id] = usual if share is None else share
-            fetched += account.settled.misses
-            written += written_back(account.settled.misses, shares[id])
+            settled = self._layout.table(account.settled.misses)[:, MIDDLE]
+            fetched += settled
+            written += written_back(settled, shares[id])
         if self._waiting:
-            misses = np.array([window.sums.misses for window in self._waiting])
+            tables = [self._layout.table(window.sums.misses) for window in self._waiting]
+            misses = np.array([table[:, MIDDLE] for table in tables])
             fetched += misses.sum(axis=0)
-            of_each = np.array([[shares[window.phase]] for window in self._waiting])
-            written += written_back(misses, of_each).sum(axis=0)
-        share_of_all = np.divide(written, fetched, out=np.zeros_like(written), where=fetched > 0)
-        return self._layout.table(share_of_all)[:, MIDDLE]
+            of_each = np.array([shares[window.phase] for window in self._waiting])
+            written += written_back(misses, of_each[:, None, None]).sum(axis=0)
+        return np.divide(written, fetched, out=np.zeros_like(written), where=fetched > 0)
 
     def _is_counted_later(self, window: _Waiting) -> bool:
         return window.end_seconds > self._waiting[-1].end_seconds - _COUNT_AFTER_SECONDS
@@ -221,8 +227,8 @@ class WaitingWindows:
     def accesses_and_misses(self) -> tuple[float, NDArray[np.float64]]:
         """Return those of all windows, settled or not; misses in the layout's figures."""
         return (
-            self._provisional.accesses + self._settled_accesses,
-            self._provisional.misses + self._settled_misses,
+            self._provisional_accesses + self._settled_accesses,
+            self._provisional_misses + self._settled_misses,
         )
 
     def sums_by_phase(self) -> dict[int, WindowSums]:
@@ -239,7 +245,8 @@ class WaitingWindows:
     # -- one at a time -------------------------------------------------------------------------
 
     def _settle_one(self, window: _Waiting) -> None:
-        self._provisional.add(window.sums, -1.0)
+        self._provisional_accesses -= window.sums.accesses
+        self._provisional_misses -= window.sums.misses
         self._settled_accesses += window.sums.accesses
         self._settled_misses += window.sums.misses
         self._accounts.of(window.phase).settled.add(window.sums)
@@ -266,20 +273,20 @@ class WaitingWindows:
 
     def _value(
         self, windows: Sequence[_Waiting] | deque[_Waiting], memory: BurstMemory | None
-    ) -> WindowSums:
-        """Share windows out among the bursts; returns the sums over all of them."""
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Share windows out among the bursts; returns accesses and misses of all of them."""
         if memory is not None and memory.count and windows:
             return self._note(windows, _shared_out(windows, memory, self._layout))
-        all_sums = self._nothing()
         for window in windows:
             window.is_known = False
             window.sums = self._nothing()
             window.sums.unknown_cpu_seconds = window.cpu_seconds
-            all_sums.unknown_cpu_seconds += window.cpu_seconds
-        return all_sums
+        return 0.0, np.zeros(self._layout.values)
 
-    def _note(self, windows: Sequence[_Waiting] | deque[_Waiting], told: _Told) -> WindowSums:
-        """Note what is told of windows; returns the sums over all of them."""
+    def _note(
+        self, windows: Sequence[_Waiting] | deque[_Waiting], told: _Told
+    ) -> tuple[float, NDArray[np.float64]]:
+        """Note what is told of windows; returns accesses and misses of all of them."""
         is_known, totals = told.is_known, told.accesses.sum(axis=1)
         weights = np.zeros((len(totals), self._capacity))
         weights[:, : told.accesses.shape[1]] = told.accesses
@@ -306,10 +313,7 @@ class WaitingWindows:
         has_rate = is_known & (told.cpu_seconds > 0)
         rates = totals[has_rate] / told.cpu_seconds[has_rate]
         self._course.tell_rates(told.index[has_rate], rates)
-        together = [sum(each.tolist()) for each in figures]
-        return _sums_of(
-            together, told.misses.sum(axis=0), sure_hits.sum(axis=0), weights.sum(axis=0)
-        )
+        return sum(totals.tolist()), told.misses.sum(axis=0)
 
 
 def _shared_out(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from memsampd.estimate.estimator import Estimator
 from memsampd.estimate.events import WindowRecord
 from memsampd.estimate.records import Estimate, PhaseEstimate, WindowEstimate
+from memsampd.exporters.documents import OF_CHILDREN, WORTH_SAYING
 from memsampd.exporters.recording import HeaderRecord, Recording
 from memsampd.models.policies import MODELS
 from memsampd.models.protocols import CacheModel
@@ -202,4 +203,7 @@ def _warnings(recording: Recording, estimate: Estimate, weighting: str) -> tuple
             f"no burst has seen the code that ran for {share:.1%} of the CPU time: nothing is "
             "known of its misses"
         )
+    children = recording.summary.child_share if recording.summary is not None else 0.0
+    if children >= WORTH_SAYING:
+        warnings.append(f"child processes used {children:.1%} of the CPU time: {OF_CHILDREN}")
     return tuple(warnings)

@@ -139,7 +139,8 @@ MEMORY_PEAK = Metric(
     "gauge",
     "bytes per second",
     "Measured peak of this machine's memory: bytes that one thread, or one on each CPU, loads "
-    "(operation read) or stores (write) at most.",
+    "(operation read) or stores (write) at most; of all threads absent where it was measured on "
+    "some CPUs only.",
     ("operation", "threads"),
     of_target=False,
 )

@@ -73,15 +73,20 @@ def check_new(path: Path, kind: FileKind, overwrite: bool) -> None:
     Raises:
         MemsampdError: the kind's: it exists and is not to be overwritten, or cannot be written.
     """
-    is_there = os.path.lexists(path)
-    if is_there and not overwrite:
+    if os.path.lexists(path) and not overwrite:
         raise _existing(path, kind)
     try:
         if path.is_fifo():  # its reader would see that it is opened, and closed
             return
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666))
-        if not is_there:
-            path.unlink()
+        if path.exists():
+            os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+            return
+        made = os.path.realpath(path)  # it may be a link to what is not there
+        os.close(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        os.unlink(made)
+    except FileExistsError as error:  # others have just made it
+        if not overwrite:
+            raise _existing(path, kind) from error
     except OSError as error:
         raise _unwritable(path, kind, error) from error
 

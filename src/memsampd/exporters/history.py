@@ -40,8 +40,8 @@ class Slice:
         start_seconds: CLOCK_MONOTONIC time at which each column starts, shape (c,), ascending;
             columns in which nobody looked are left out.
         step_seconds: length of a column.
-        phases: ids, shape (p,), ascending; OTHERS for light ones together, below EMPTY those of a
-            session before that are not known again.
+        phases: ids, shape (p,), ascending; OTHERS for light ones together, below EMPTY those of
+            sessions before that are not known again.
         cpu_seconds: CPU time of each phase in each column, shape (c, p).
     """
 
@@ -213,6 +213,17 @@ class History:
         self.last_seconds = self.stored_until_seconds = past.until_seconds
         self._known = dict(past.known)
 
+    def begin_session(self) -> None:
+        """What is added from now on is of another attach: its phases have ids of their own."""
+        past = self.past()
+        if past is None:
+            return
+        past = past.renamed({})
+        for tier, rows in zip(self._tiers, past.tiers, strict=True):
+            tier.restore(rows)
+        self._known = past.known
+        self._cpu_seconds = None
+
     def add(self, snapshot: Snapshot) -> None:
         """Learn what ran since the snapshot before."""
         estimate, now_seconds = snapshot.estimate, max(snapshot.time_seconds, self.last_seconds)
@@ -241,8 +252,8 @@ class History:
         """Return the CPU time of each phase since the snapshot before.
 
         Of the first snapshot we cannot know when it ran: nothing is returned. Phases that are gone
-        were merged, or were another program's (ids are never used again): that has none of the old
-        ones, and another name, or less CPU time in all.
+        were merged, or were another program's (a session uses no id again): that has none of the
+        old ones, and another name, or less CPU time in all.
         """
         before, self._cpu_seconds = self._cpu_seconds, None
         if before is None:

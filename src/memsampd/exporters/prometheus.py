@@ -290,6 +290,8 @@ def _peak_samples(snapshots: Iterable[Snapshot]) -> Iterator[Sample]:
     peak = next((each.memory_peak for each in snapshots if each.memory_peak is not None), None)
     if peak is not None:
         for threads, part in (("one", peak.one_thread), ("all", peak.all_threads)):
+            if part is None:
+                continue
             yield catalogue.MEMORY_PEAK, ("read", threads), part.read
             yield catalogue.MEMORY_PEAK, ("write", threads), part.write
 

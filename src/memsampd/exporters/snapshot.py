@@ -175,7 +175,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         watches: lines that were watched, so far.
         addresses: what became of accesses that a PMU sampled; all 0 where none does.
         is_let_go: it is not observed any more though it has not ended.
-        child_samples: branch samples that found child processes, so far.
+        child_share: for this share of the CPU time in its windows child processes ran, 0..1.
     """
 
     target: TargetInfo
@@ -203,17 +203,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     watches: int = 0
     addresses: AddressTally = AddressTally()
     is_let_go: bool = False
-    child_samples: int = 0
+    child_share: float = 0.0
 
     @property
     def lives(self) -> bool:
         """Whether the process has not ended, observed or not."""
         return self.alive or self.is_let_go
-
-    @property
-    def child_share(self) -> float:
-        """For this share of the CPU time in its windows child processes ran."""
-        return self.child_samples / self.samples if self.samples else 0.0
 
     def refused(self) -> list[str]:
         """Say what was refused, how often, why, and what can be done about it; a line a reason."""

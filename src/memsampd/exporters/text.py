@@ -77,11 +77,12 @@ def subtitle(analysis: Analysis) -> str:
     events = analysis.recording.last_program  # as the windows
     bursts = [event for event in events if isinstance(event, BurstRecord)]
     stored = sum(burst.is_stored for burst in bursts)
+    taken = sum(burst.part == 0 for burst in bursts if not burst.is_stored)
     known = f" and {stored:,} known from before" if stored else ""
     cpu_seconds = sum(window.record.cpu_seconds for window in windows)
     return (
         f"{len(windows):,} windows, {cpu_seconds:,.1f} s of CPU time, "
-        f"{len(bursts) - stored:,} bursts{known}, "
+        f"{taken:,} bursts{known}, "
         f"{sum(burst.accesses for burst in bursts):,} sampled accesses, "
         f"{'LRU' if analysis.policy == 'lru' else 'random'} replacement, "
         f"weighted by {analysis.weighting.replace('cpu_seconds', 'CPU time')}"

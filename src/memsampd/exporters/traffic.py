@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -88,26 +88,14 @@ def write_share_of(phase: PhaseEstimate, usual: float | None) -> float | None:
 
 
 def whole_traffic(snapshot: Snapshot) -> Traffic | None:
-    """Traffic of the whole run; None while it is not known.
-
-    What is written back for what is fetched is the mean of the phases, by what they fetch.
-    """
+    """Traffic of the whole run, with stores as frequent as in all bursts; None if not known."""
     estimate = snapshot.estimate
-    cache_bytes = largest_cache_bytes(snapshot.cache_sizes_bytes)
-    usual = mean_write_share(estimate.phases)
-    whole = phase_traffic(
-        estimate.curves.get("lru"), estimate.rate.accesses_per_cpu_second, usual, cache_bytes
+    return phase_traffic(
+        estimate.curves.get("lru"),
+        estimate.rate.accesses_per_cpu_second,
+        mean_write_share(estimate.phases),
+        largest_cache_bytes(snapshot.cache_sizes_bytes),
     )
-    if whole is None:
-        return None
-    fetched = written = 0.0
-    for phase in estimate.phases:
-        rate, share = phase.rate.accesses_per_cpu_second, write_share_of(phase, usual)
-        part = phase_traffic(phase.curves.get("lru"), rate, share, cache_bytes)
-        if part is not None:
-            fetched += phase.cpu_seconds * part.fetched
-            written += phase.cpu_seconds * part.written_back
-    return replace(whole, written_back=whole.fetched * written / fetched) if fetched > 0 else whole
 
 
 def mebibyte_gain(curve: MissRatioCurve, size_bytes: int) -> float | None:

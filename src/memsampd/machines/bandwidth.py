@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +27,10 @@ _AREA_LEAST = 256 << 20
 _THREAD_LEAST = 32 << 20
 _MEMORY_SHARE = 0.25  # of the memory that is available
 _GROUP_SHARE = 0.5  # of what a control group has left: nobody else is meant to have it
+_OUTSIDE = (
+    "measure outside of the container with --output FILE, and put that to "
+    "/var/lib/memsampd/machine.json in it"
+)
 
 
 class Bandwidth(msgspec.Struct, frozen=True):
@@ -102,8 +105,8 @@ def check_cpus(allowed: float, online: int) -> None:
         raise CapabilityError(
             f"memsampd may use {allowed:g} of {online} CPUs here: a peak measured so would be too "
             "low",
-            "measure without a CPU quota and on all CPUs (outside of a container, say), or measure "
-            "all the same with --even-if-busy",
+            f"measure without a CPU quota and on all CPUs, or {_OUTSIDE}, or measure all the same "
+            "with --even-if-busy",
         )
 
 
@@ -124,7 +127,7 @@ def measure_bandwidth(
         group_room_bytes: memory that our control group may still use; None: it has no limit.
 
     Raises:
-        CapabilityError: there is too little memory available.
+        CapabilityError: there is too little memory available, or not a thread for each CPU.
     """
     cpus = sorted(os.sched_getaffinity(0))
     area_bytes = _area_bytes(largest_cache_bytes, len(cpus), proc, group_room_bytes)
@@ -159,29 +162,26 @@ def _area_bytes(
         raise CapabilityError(
             f"measuring takes {wanted >> 20} MiB of memory, half of what the control group has "
             f"left at most, and it has {group_room_bytes >> 20} MiB",
-            "raise the group's (the container's) memory limit for that time, or measure outside of "
-            "it",
+            f"raise the group's memory limit for that time, or {_OUTSIDE}",
         )
     return wanted
 
 
 def _round(operation: Operation, areas: list[mmap.mmap], cpus: list[int], seconds: float) -> float:
     """All threads at once for so long; returns bytes per second that they went through."""
-    barrier, is_interrupted = threading.Barrier(len(areas)), threading.Event()
-    rates = [0.0] * len(areas)
+    barrier = threading.Barrier(len(areas))
+    rates, failures = [0.0] * len(areas), list[BaseException]()
+
+    def end(failure: BaseException) -> None:
+        """Have no thread go on, nor wait for one that will not come."""
+        failures.append(failure)
+        barrier.abort()
 
     def work(at: int) -> None:
-        os.sched_setaffinity(0, {cpus[at]})  # of this thread
-        _core.memory_pass("w", areas[at])  # its pages are there from now on, and near this CPU
-        with suppress(threading.BrokenBarrierError):
-            barrier.wait()
-        begin, passes = time.perf_counter(), 0
-        while (spent := time.perf_counter() - begin) < seconds or not passes:
-            if is_interrupted.is_set():
-                return
-            _core.memory_pass(operation[0], areas[at])
-            passes += 1
-        rates[at] = passes * len(areas[at]) / spent
+        try:
+            rates[at] = _rate(operation, areas[at], cpus[at], seconds, barrier)
+        except Exception as error:
+            end(error)
 
     threads = [threading.Thread(target=work, args=(at,)) for at in range(len(areas))]
     try:
@@ -189,14 +189,45 @@ def _round(operation: Operation, areas: list[mmap.mmap], cpus: list[int], second
             thread.start()
         for thread in threads:
             thread.join()
-    except KeyboardInterrupt:
-        is_interrupted.set()
-        barrier.abort()
+    except BaseException as error:  # a thread could not be started, or we are interrupted
+        end(error)
         for thread in threads:
             if thread.is_alive():
                 thread.join()
-        raise
+    if failures:
+        raise _explained(failures[0])
     return sum(rates)
+
+
+def _rate(
+    operation: Operation, area: mmap.mmap, cpu: int, seconds: float, barrier: threading.Barrier
+) -> float:
+    """Bytes per second that this thread went through, beside others that began with it.
+
+    Raises:
+        BrokenBarrierError: another one failed.
+        OSError: it may not be on that CPU.
+    """
+    os.sched_setaffinity(0, {cpu})  # of this thread
+    _core.memory_pass("w", area)  # its pages are there from now on, and near this CPU
+    barrier.wait()
+    begin, passes = time.perf_counter(), 0
+    while (spent := time.perf_counter() - begin) < seconds or not passes:
+        if barrier.broken:
+            raise threading.BrokenBarrierError
+        _core.memory_pass(operation[0], area)
+        passes += 1
+    return passes * len(area) / spent
+
+
+def _explained(failure: BaseException) -> BaseException:
+    """What is said of it: of a thread there is OSError, or RuntimeError where none is started."""
+    if not isinstance(failure, OSError | RuntimeError):
+        return failure
+    return CapabilityError(
+        f"there cannot be a thread on each CPU: {failure}",
+        "raise the limit of processes (pids.max, ulimit -u), and try again",
+    )
 
 
 class OthersCpu:

@@ -11,7 +11,8 @@ from memsampd.machines.kernel import parse_release
 from memsampd.machines.pmu import ARM_SPE
 from memsampd.machines.privileges import CAPABILITIES, detect_container, in_first_namespace
 from memsampd.sampler.perf.probes import ProbeResult
-from memsampd.sampler.perf.refusal import read_paranoid
+from memsampd.sampler.perf.refusal import explain_refusal, read_paranoid
+from memsampd.sampler.perf.watching_cost import WatchingCost
 from memsampd.sampler.replica.precedence import QUOTA_REMEDY
 
 _OLDEST_KERNEL = (5, 13)  # inherit_thread of perf events
@@ -165,21 +166,26 @@ def check_ticks(evidence: Evidence) -> list[Finding]:
 
 def check_breakpoint(evidence: Evidence) -> list[Finding]:
     """Hardware breakpoints."""
-    return [
-        _judge(
-            "hardware breakpoints",
-            evidence.trials.breakpoint,
-            "hits on a busy child's word (distances longer than bursts)"
-            + _said_of_copies(evidence),
+    trials = evidence.trials
+    found = _judge(
+        "hardware breakpoints",
+        trials.breakpoint,
+        "hits on a busy child's word (distances longer than bursts)",
+    )
+    if found.state is not State.OK:
+        return [found]
+    cost = trials.watching_cost
+    if isinstance(cost, OSError):
+        refusal = explain_refusal(
+            cost, "measuring what watching takes from a process", evidence.root / "proc"
         )
-    ]
+        detail = f"no words are watched, long distances are not measured: {refusal.cause}"
+        return [Finding(found.name, State.LIMITED, detail, refusal.remedy)]
+    return [replace(found, detail=found.detail + _said_of_copies(cost))]
 
 
-def _said_of_copies(evidence: Evidence) -> str:
+def _said_of_copies(cost: WatchingCost) -> str:
     """What becomes of copies while words are watched, and what is done about it."""
-    cost = evidence.trials.watching_cost
-    if cost is None:
-        return "; what they take from copies cannot be measured now: nothing is watched"
     said = "" if cost.sees_kernel else "; hits by system calls cannot be counted, nor limited"
     if cost.repeat_seconds == 0:
         return said

@@ -90,11 +90,11 @@ def _try_ptrace(child: BusyChild) -> OSError | None:
     return None
 
 
-def _try_watching_cost() -> WatchingCost | None:
+def _try_watching_cost() -> WatchingCost | OSError:
     try:
         return WatchingCost.measure()
-    except OSError:
-        return None
+    except OSError as error:
+        return error
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:

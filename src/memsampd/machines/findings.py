@@ -54,7 +54,7 @@ class Trials:
         pmu: events of the PMUs that there are.
         walk: whether accesses can be had without a stop, and what was found.
         sampling_cost: what branch samples take.
-        watching_cost: what breakpoints on data take beside hits; None: they were refused.
+        watching_cost: what breakpoints on data take beside hits; or why they were refused.
         ticks: whether the kernel's ticks can be sampled.
     """
 
@@ -65,7 +65,7 @@ class Trials:
     pmu: PmuTrials = NO_PMU
     walk: tuple[bool, str] = (False, "not tried")
     sampling_cost: SamplingCost = field(default_factory=SamplingCost)
-    watching_cost: WatchingCost | None = field(default_factory=WatchingCost)
+    watching_cost: WatchingCost | OSError = field(default_factory=WatchingCost)
     ticks: Ticks = NO_TICKS
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,8 +11,10 @@ from pathlib import Path
 import msgspec
 
 from memsampd.errors import CapabilityError
-from memsampd.machines.bandwidth import Bandwidth
+from memsampd.machines.bandwidth import BUSY_SHARE, Bandwidth
 from memsampd.machines.machine import Machine
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 _SYSTEM = Path("/var/lib/memsampd/machine.json")
@@ -46,11 +49,11 @@ class MemoryPeak(msgspec.Struct, frozen=True):
 
     Attributes:
         one_thread: to one thread.
-        all_threads: to one thread on each CPU.
+        all_threads: to one thread on each CPU; None: not all CPUs could be used.
     """
 
     one_thread: Peak
-    all_threads: Peak
+    all_threads: Peak | None
 
 
 class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +83,17 @@ class MachineFile(msgspec.Struct, frozen=True, kw_only=True):
     def peak(self) -> MemoryPeak:
         """The figures that others are shares of."""
         most = max(each.threads for each in self.bandwidths)
-        return MemoryPeak(self._peak(1), self._peak(most))
+        return MemoryPeak(self._peak(1), self._peak(most) if self.allowed_cpus is None else None)
+
+    @property
+    def doubts(self) -> str:
+        """Why the figures may be too low, for people; empty if nothing was in the way."""
+        found = []
+        if self.others_cpu_share > BUSY_SHARE:
+            found.append(f"others used {self.others_cpu_share:.0%} of the CPU time")
+        if self.allowed_cpus is not None:
+            found.append(f"only {self.allowed_cpus:g} of {self.cpus} CPUs could be used")
+        return ", and ".join(found)
 
     def _peak(self, threads: int) -> Peak:
         rates = {
@@ -158,7 +171,7 @@ def write_file(path: Path, content: MachineFile) -> None:
 
 
 def known_peak(machine: Machine) -> MemoryPeak | None:
-    """The peak that was measured on this machine; None if none was.
+    """The peak that was measured on this machine, with a warning if in doubt; None if none was.
 
     Raises:
         CapabilityError: there is a file, and it cannot be used.
@@ -171,5 +184,12 @@ def known_peak(machine: Machine) -> MemoryPeak | None:
         raise CapabilityError(
             f"{path} was measured on another machine ({content.cpu}, {content.cpus} CPUs)",
             "measure again with: memsampd machine --measure",
+        )
+    if content.doubts:
+        logger.warning(
+            "the memory peak in %s may be too low: %s while it was measured; measure again with: "
+            "memsampd machine --measure",
+            path,
+            content.doubts,
         )
     return content.peak

@@ -130,6 +130,8 @@ class State:
             observed = self.targets[id] = Observed(snapshot, attached=False)
             if (past := self._pasts.pop(id, None)) is not None:
                 observed.history.restore(past)
+        elif not observed.attached:
+            observed.history.begin_session()
         if not observed.attached:
             observed.attached, before = True, None
             self._tell("target", snapshot)

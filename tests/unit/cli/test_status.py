@@ -186,7 +186,7 @@ def test_the_summary_is_of_the_whole_run_and_names_what_was_refused() -> None:
 
 def test_the_summary_says_that_children_have_no_burst() -> None:
     children = "child processes used 50 % of the CPU time: bursts are taken of the process itself"
-    told = status_lines(replace(STATE, child_samples=STATE.samples // 2))
+    told = status_lines(replace(STATE, child_share=0.5))
     assert [line for line in told if line.startswith(children)]
     assert not [line for line in status_lines(STATE) if "child" in line]
 

@@ -546,7 +546,7 @@ def test_of_code_that_only_child_processes_run_no_burst_is_ordered() -> None:
     for _ in range(20):
         assert world.turn().order is None
         assert not world.pipeline.hurries
-    assert world.pipeline.counts.child_samples == 200
+    assert world.pipeline.counts.child_cpu_seconds == pytest.approx(20 * WINDOW_SECONDS)
     world.pid = PID
     while len(world.orders) == before:
         world.turn()
@@ -587,8 +587,17 @@ def test_code_counts_as_seen_though_the_window_of_its_burst_goes_on() -> None:
 
 def test_samples_of_programs_that_were_left_out_are_told_as_lost() -> None:
     counts, samples = Counts(), World().samples(WINDOW_SECONDS)
-    counts.add_samples(replace(samples, lost=2, left_out=3))
+    counts.add_samples(replace(samples, lost=2, left_out=3), PID)
     assert (counts.samples, counts.lost) == (len(samples), 5)
+
+
+def test_what_child_processes_used_is_counted_in_cpu_time() -> None:
+    """Where sampling is thinned a sample stands for more, and some tell their own time."""
+    counts, own = Counts(), World().samples(WINDOW_SECONDS)
+    twice = np.full(len(own), 2 * own.period_seconds)
+    counts.add_samples(replace(own, weight=3.0), PID)
+    counts.add_samples(replace(own, pid=own.pid + 1, cpu_seconds=twice), PID)
+    assert counts.child_share == pytest.approx(2 / 5)
 
 
 def test_another_program_starts_with_nothing_known() -> None:

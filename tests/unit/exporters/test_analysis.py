@@ -12,6 +12,7 @@ import pytest
 from invented import (
     burst_record,
     header,
+    make_snapshot,
     recording_of,
     stream,
     timed,
@@ -47,6 +48,20 @@ from memsampd.sampler.rates import Speed
 @pytest.fixture
 def recording(recording_path: Path) -> Recording:
     return read_recording(recording_path)
+
+
+def test_parts_of_a_burst_are_one_burst_and_what_was_stored_is_told_apart() -> None:
+    first = burst_record(0, 1)
+    bursts = [
+        msgspec.structs.replace(burst_record(0, 0), is_stored=True),
+        first,
+        msgspec.structs.replace(first, part=1),
+        burst_record(0, 2),
+    ]
+    windows = [window_record(index, 0) for index in range(3)]
+    analysis = analyse(recording_of(windows, bursts), "lru", default_sizes())
+    assert ", 2 bursts and 1 known from before, " in to_text(analysis)
+    assert analysis.phase(0).bursts == 2
 
 
 @pytest.mark.parametrize(("policy", "model"), [("lru", StatStack()), ("random", StatCache())])
@@ -291,6 +306,15 @@ def test_a_damaged_end_is_said_everywhere(tmp_path: Path) -> None:
     document = json.loads(to_json(analysis))
     assert "truncated" in document["warnings"][0]
     assert (document["overhead"], document["bursts"]) == ({}, {})
+
+
+def test_what_child_processes_used_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    with RecordingWriter(path, header()) as writer:
+        writer.write(window_record(0, 0))
+        writer.publish(msgspec.structs.replace(make_snapshot(alive=False), child_share=0.25))
+    text = to_text(analyse(read_recording(path), "lru", default_sizes()))
+    assert "child processes used 25.0% of the CPU time" in text
 
 
 def test_an_empty_recording_is_shown_as_such(tmp_path: Path) -> None:

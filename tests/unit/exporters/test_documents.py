@@ -134,8 +134,8 @@ def test_what_is_not_known_is_said_with_its_reason() -> None:
 def test_child_processes_have_no_burst() -> None:
     snapshot = make_snapshot()
     assert "children" not in whys(snapshot)
-    said = whys(replace(snapshot, child_samples=snapshot.samples // 4))["children"]
-    assert said["share"] == pytest.approx(0.25, abs=0.01)
+    said = whys(replace(snapshot, child_share=0.25))["children"]
+    assert said["share"] == 0.25
     assert "bursts are taken of the process itself only" in said["why"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,29 @@ def test_a_look_beforehand_leaves_all_as_it_was(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [old]
     assert old.read_text() == "of yesterday"
     assert old.stat().st_mtime_ns == before.st_mtime_ns
+
+
+def test_a_look_beforehand_follows_a_link_to_nothing_and_makes_nothing(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    check_new(link, TRACE, overwrite=True)
+    assert list(tmp_path.iterdir()) == [link]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_look_beforehand_leaves_what_others_make_meanwhile(
+    overwrite: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, really_open = tmp_path / "file", os.open
+
+    def open_after_others(*words: Any) -> int:
+        path.write_text("of others")
+        return really_open(*words)
+
+    monkeypatch.setattr(os, "open", open_after_others)
+    with nullcontext() if overwrite else pytest.raises(TraceError, match="exists already"):
+        check_new(path, TRACE, overwrite)
+    assert path.read_text() == "of others"
 
 
 def test_a_look_beforehand_does_not_wait_for_the_reader_of_a_pipe(tmp_path: Path) -> None:

@@ -164,6 +164,19 @@ def test_without_a_measured_peak_there_is_no_share_of_it(snapshot: Snapshot) -> 
     )
 
 
+def test_a_peak_of_some_cpus_is_none_of_all(snapshot: Snapshot) -> None:
+    exporter, peak = PrometheusExporter(), snapshot.memory_peak
+    assert peak is not None
+    exporter.publish(replace(snapshot, memory_peak=replace(peak, all_threads=None)))
+    found = {
+        sample.labels["threads"]
+        for sample in samples(exporter)
+        if sample.name == "memsampd_memory_peak_bytes_per_second"
+    }
+    assert found == {"one"}
+    assert "memsampd_phase_memory_peak_ratio" in {sample.name for sample in samples(exporter)}
+
+
 def test_what_one_more_mebibyte_saves(snapshot: Snapshot) -> None:
     exporter = PrometheusExporter()
     exporter.publish(snapshot)

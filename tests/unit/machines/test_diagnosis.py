@@ -1,6 +1,7 @@
 """The checks of the doctor on fake trees and on trials that this machine cannot be made to fail."""
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,9 +57,15 @@ def with_capabilities(evidence: Evidence, mask: int) -> Evidence:
 
 
 def test_what_watching_takes_may_not_be_known(evidence: Evidence) -> None:
-    unknown = replace(evidence, trials=replace(WORKING, watching_cost=None))
-    assert "nothing is watched" in find(unknown, "hardware breakpoints").detail
-    assert "nothing is watched" not in find(evidence, "hardware breakpoints").detail
+    """A breakpoint alone works; one with a ring for its hits, as watching takes it, does not."""
+    assert find(evidence, "hardware breakpoints").state is State.OK
+    refused = OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
+    unknown = replace(evidence, trials=replace(WORKING, watching_cost=refused))
+    found = find(unknown, "hardware breakpoints")
+    assert found.state is State.LIMITED
+    assert "no words are watched" in found.detail
+    assert "a ring buffer for samples cannot be mapped" in found.detail
+    assert "perf_event_mlock_kb" in found.remedy
 
 
 def test_an_ordinary_user_is_served(evidence: Evidence) -> None:

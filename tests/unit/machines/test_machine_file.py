@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from memsampd.errors import CapabilityError
 from memsampd.machines.bandwidth import (
     Bandwidth,
     OthersCpu,
+    _round,
     allowed_cpus,
     check_cpus,
     check_idle,
@@ -55,6 +57,7 @@ def test_what_is_written_is_read(machine: Machine, tmp_path: Path) -> None:
 
 def test_the_peak(machine: Machine) -> None:
     peak = content(machine).peak
+    assert peak.all_threads is not None
     assert (peak.one_thread.read, peak.all_threads.write) == (20e9, 25e9)
     # A fifth of the time for lines that are only fetched, a fifth for those written back.
     assert peak.one_thread.share(fetched=6e9, written_back=2e9) == pytest.approx(0.4)
@@ -101,6 +104,32 @@ def test_a_file_of_another_machine_says_nothing(
         known_peak(other)
 
 
+@pytest.mark.parametrize(
+    ("doubtful", "doubts"),
+    [
+        ({"allowed_cpus": 1.0}, "only 1 of"),
+        ({"others_cpu_share": 0.4}, "others used 40% of the CPU time"),
+        ({}, ""),
+    ],
+)
+def test_a_peak_that_may_be_too_low_is_said_to_be(
+    doubtful: dict[str, float],
+    doubts: str,
+    machine: Machine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    write_file(own_path(), replace(content(machine), **doubtful))
+    peak = known_peak(machine)
+    assert peak is not None
+    assert peak.one_thread == content(machine).peak.one_thread
+    assert (peak.all_threads is None) == ("allowed_cpus" in doubtful)
+    assert ("may be too low" in caplog.text) == bool(doubts)
+    assert doubts in caplog.text
+
+
 def test_a_directory_that_cannot_be_written(machine: Machine) -> None:
     with pytest.raises(CapabilityError, match="--output FILE"):
         write_file(Path("/proc/nowhere/machine.json"), content(machine))
@@ -139,3 +168,10 @@ def test_cpus_that_may_not_be_used_at_once() -> None:
     check_cpus(4, 4)
     with pytest.raises(CapabilityError, match=r"0.5 of 4 CPUs.*quota"):
         check_cpus(0.5, 4)
+
+
+def test_a_thread_that_cannot_be_on_its_cpu_ends_the_others() -> None:
+    cpu, none = min(os.sched_getaffinity(0)), 1 << 14  # Linux has fewer
+    areas = [mmap.mmap(-1, 1 << 20) for _ in range(2)]
+    with pytest.raises(CapabilityError, match=r"a thread on each CPU.*Invalid argument"):
+        _round("read", areas, [cpu, none], 0.01)

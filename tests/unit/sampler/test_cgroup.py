@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memsampd.sampler.process.cgroup import CgroupLimits, read_limits
+from memsampd.sampler.process.cgroup import CgroupLimits, memory_room_bytes, read_limits
 
 PID = 7
 SECOND = {
@@ -69,3 +69,35 @@ def test_files_of_another_kind_are_no_limits(tmp_path: Path) -> None:
     strange = {name: "nonsense -1 0 0\n" for name in (*SECOND, *FIRST) if "proc/" not in name}
     written(tmp_path, {**strange, "proc/7/cgroup": FIRST["proc/7/cgroup"]})
     assert read_limits(PID, tmp_path) == CgroupLimits()
+
+
+INNER, OUTER = "sys/fs/cgroup/a.slice/b.service", "sys/fs/cgroup/a.slice"
+FULL_OUTER = {
+    f"{OUTER}/memory.max": "4194304\n",
+    f"{OUTER}/memory.current": "4000000\n",
+    f"{OUTER}/memory.stat": "anon 3900000\ninactive_file 60000\nactive_file 40000\n",
+}
+CACHE_OF_FIRST = {
+    "sys/fs/cgroup/memory/m/memory.usage_in_bytes": "2000000\n",
+    "sys/fs/cgroup/memory/m/memory.stat": "inactive_file 7\nactive_file 7\n"
+    "total_inactive_file 1500000\ntotal_active_file 400000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "room_bytes"),
+    [
+        (SECOND, (1 << 20) - 4096),
+        ({**SECOND, **FULL_OUTER}, (4 << 20) - 3_900_000),
+        ({**SECOND, f"{INNER}/memory.current": "2097152\n"}, 0),
+        ({**SECOND, f"{INNER}/memory.stat": "inactive_file 8192\n"}, 1 << 20),
+        (FIRST, (2 << 20) - 8192),
+        ({**FIRST, **CACHE_OF_FIRST}, (2 << 20) - 100_000),
+        (NONE, None),
+        ({}, None),
+    ],
+)
+def test_the_room_is_what_the_fullest_group_leaves_beside_page_cache(
+    files: dict[str, str], room_bytes: int | None, tmp_path: Path
+) -> None:
+    assert memory_room_bytes(PID, written(tmp_path, files)) == room_bytes

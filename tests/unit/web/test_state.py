@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from invented import make_snapshot
 from msgspec.structs import replace
 
 from memsampd.exporters.documents import target_document, target_id
 from memsampd.exporters.history import History
+from memsampd.exporters.past import EMPTY
 from memsampd.exporters.snapshot import Snapshot
 from memsampd.web.state import KEPT_ENDED, KEPT_EVENTS, State
 from memsampd.web.wire import Detached, Restored
@@ -88,6 +90,39 @@ def test_a_target_that_is_attached_again_has_its_history_and_series_again() -> N
     assert state.targets["4242-99"].attached
     assert b'pid="4242"' in state.prometheus.text(open_metrics=False)
     assert kinds(state)[-2:] == ["target", "phase"]
+
+
+def of_phases(time_seconds: float, used: dict[int, float]) -> Snapshot:
+    """A snapshot in which phases have used so much CPU time since the attach."""
+    snapshot = in_phase(0, time_seconds)
+    first = snapshot.estimate.phases[0]
+    phases = tuple(replace(first, id=id, cpu_seconds=each) for id, each in used.items())
+    return replace(snapshot, estimate=replace(snapshot.estimate, phases=phases))
+
+
+def test_phases_of_an_attach_are_not_taken_for_those_of_the_one_before() -> None:
+    """Ids begin anew; what ran before keeps its curves."""
+    state = State()
+    state.receive(of_phases(0.0, {0: 0.0, 1: 0.0}))
+    state.receive(of_phases(10.0, {0: 4.0, 1: 2.0}))
+    history = state.targets["4242-99"].history
+    curve = history.curves(history.read(0.0, 10.0, 1))[0]
+    for second in (100.0, 200.0):
+        state.receive(Detached("4242-99", is_let_go=True))
+        state.receive(of_phases(second, {0: 0.5}))
+        part = history.read(0.0, second, 100)
+        assert sorted(part.cpu_seconds.sum(axis=0).tolist()) == pytest.approx([2.0, 4.0])
+        assert np.all(part.phases < EMPTY)
+    later = of_phases(201.0, {0: 1.0})
+    phase = replace(later.estimate.phases[0], curves={})
+    state.receive(replace(later, estimate=replace(later.estimate, phases=(phase,))))
+    part = history.read(0.0, 201.0, 300)
+    assert part.cpu_seconds.sum() == pytest.approx(6.5)
+    assert sorted(part.phases.tolist())[-1] == 0
+    same = history.curves(history.read(0.0, 10.0, 1))[0]
+    assert curve is not None
+    assert same is not None
+    assert same.miss_ratio == pytest.approx(curve.miss_ratio)
 
 
 def test_what_has_ended_is_forgotten_in_the_end_and_events_too() -> None:

@@ -74,7 +74,7 @@ class Profile:
 
 
 def pack_burst(record: BurstRecord) -> bytes:
-    """Return of a burst what tells of its program."""
+    """Return of a burst what tells of its program; a part of one is kept, or not, by itself."""
     kept = msgspec.structs.replace(
         record,
         window=0,
@@ -85,6 +85,7 @@ def pack_burst(record: BurstRecord) -> bytes:
         timed_code=-1,
         analysed_seconds=None,
         is_stored=True,
+        part=0,
     )
     return frame(encode(kept))
 

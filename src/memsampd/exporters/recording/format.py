@@ -75,6 +75,7 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
         errors: refused or failed captures by reason.
         prediction_accuracy: share of predictions that came true; None before the first.
         addresses: what became of accesses that a PMU sampled; all 0 where none did.
+        child_share: for this share of the CPU time in its windows child processes ran, 0..1.
     """
 
     alive: bool
@@ -89,6 +90,7 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
     errors: dict[str, int]
     prediction_accuracy: float | None
     addresses: AddressTally = AddressTally()
+    child_share: float = 0.0
 
 
 class StopRecord(Event, frozen=True, kw_only=True, tag="stop"):

@@ -142,4 +142,5 @@ def _summary(last: Snapshot, exit_reason: str) -> SummaryRecord:
         errors=dict(last.errors),
         prediction_accuracy=last.prediction_accuracy,
         addresses=last.addresses,
+        child_share=last.child_share,
     )

@@ -48,6 +48,26 @@ def read_limits(pid: int, root: Path = Path("/")) -> CgroupLimits:
     return CgroupLimits(cpus, period_seconds, throttled_share, memory_bytes, used_bytes)
 
 
+def memory_room_bytes(pid: int, root: Path = Path("/")) -> int | None:
+    """Return how much memory a process's groups, and those around them, still leave to it.
+
+    Page cache counts as left: the kernel gives it up first.
+
+    Args:
+        pid: the process.
+        root: where proc and sys are.
+
+    Returns:
+        What the group leaves that leaves least, whichever has the lowest limit; None: none has one.
+    """
+    rooms = []
+    for group in _groups(pid, "memory", root):
+        if (found := _memory(group)) is not None:
+            limit_bytes, used_bytes = found
+            rooms.append(limit_bytes - max(used_bytes - _page_cache_bytes(group), 0))
+    return max(min(rooms), 0) if rooms else None
+
+
 def _groups(pid: int, controller: str, root: Path) -> Iterator[Path]:
     """Yield directories of a process's group and of those around it, where a controller is."""
     try:
@@ -79,9 +99,9 @@ def _quota(group: Path) -> tuple[float, float, float | None] | None:
     if len(words) != 2 or not all(word.isdigit() for word in words) or not int(words[1]):
         return None
     allowed, period = (int(word) for word in words)
-    counts = dict(zip(*(iter(_words(group / "cpu.stat")),) * 2, strict=False))
-    periods = int(counts.get("nr_periods", 0))
-    throttled = int(counts.get("nr_throttled", 0)) / periods if periods else None
+    counts = _counts(group / "cpu.stat")
+    periods = counts.get("nr_periods", 0)
+    throttled = counts.get("nr_throttled", 0) / periods if periods else None
     return allowed / period, period / 1e6, throttled
 
 
@@ -96,6 +116,19 @@ def _memory(group: Path) -> tuple[int, int] | None:
             now = _words(group / used)
             return int(words[0]), int(now[0]) if now and now[0].isdigit() else 0
     return None
+
+
+def _page_cache_bytes(group: Path) -> int:
+    """Of a group and those in it, which version 1 calls a total."""
+    counts = _counts(group / "memory.stat")
+    names = ("inactive_file", "active_file")
+    return sum(counts.get(f"total_{name}", counts.get(name, 0)) for name in names)
+
+
+def _counts(path: Path) -> dict[str, int]:
+    """Return a file of names and numbers."""
+    pairs = zip(*(iter(_words(path)),) * 2, strict=False)
+    return {name: int(count) for name, count in pairs if count.isdigit()}
 
 
 def _words(path: Path) -> list[str]:

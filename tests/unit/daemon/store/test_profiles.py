@@ -55,6 +55,12 @@ def test_a_burst_is_kept_but_for_what_it_cost_and_where_it_was() -> None:
     assert elsewhere.histogram() == BURST.histogram()
 
 
+def test_a_part_of_a_burst_is_kept_as_a_burst() -> None:
+    """The part before it may not be kept."""
+    part = msgspec.structs.replace(BURST, part=2)
+    assert unpack_burst(pack_burst(part), BINS, is_same_cpu=True).part == 0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
