@@ -158,6 +158,7 @@ def test_attach_ends_cleanly_when_the_reader_of_its_output_has_gone(
         said = observing.stderr.read()
         assert observing.wait(PATIENCE_SECONDS) == 128 + signal.SIGPIPE
     assert "ended: nobody reads the output any more" in said
+    assert "nothing more is written" not in said
     found = read_recording(recording)
     assert found.warnings == ()
     assert found.summary is not None
