@@ -203,3 +203,22 @@ def test_quiet_attach_prints_objects_if_told_to(
         output, errors = observing.communicate(timeout=PATIENCE_SECONDS)
     assert (observing.returncode, errors) == (0, "")
     assert as_json or not output
+
+
+def test_quiet_attach_fails_where_what_it_learned_is_not_kept(
+    busy: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    recording, store = tmp_path / "x.memsampd", tmp_path / "file" / "store"
+    store.parent.touch()
+    words = ["attach", str(busy.pid), "-q", "--no-listen", "--store", str(store)]
+    with tracees.running(
+        MEMSAMPD, *words, "-o", str(recording), stderr=subprocess.PIPE
+    ) as observing:
+        wait_for_windows(recording, observing)
+        observing.terminate()
+        output, errors = observing.communicate(timeout=PATIENCE_SECONDS)
+    assert (observing.returncode, output) == (1, "")
+    why = f"memsampd: error: what was learned is not kept: {store} cannot be used: "
+    assert errors.startswith(why)
+    assert len(errors.splitlines()) == 1
+    assert read_recording(recording).warnings == ()

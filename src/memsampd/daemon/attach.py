@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,12 +20,15 @@ from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.session import Session
 from memsampd.daemon.session_parts import SessionObserver
 from memsampd.daemon.surroundings import Surroundings
-from memsampd.errors import UsageError
+from memsampd.errors import MemsampdError, UsageError
 from memsampd.exporters.protocols import AskedExporter, Exporter
 from memsampd.exporters.shown import KEPT_SECONDS
 from memsampd.exporters.snapshot import TargetInfo
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
+
+if TYPE_CHECKING:
+    from memsampd.daemon.store.database import ProfileStore
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +79,7 @@ class Preparation(msgspec.Struct, frozen=True):
             handle = stack.enter_context(ProcessHandle(target.pid))
             store = None
             if self.output.store is not None:
-                from memsampd.daemon.store.database import ProfileStore
-
-                store = ProfileStore(self.output.store)
-                stack.callback(store.close)
+                store = stack.enter_context(_store_at(self.output.store))
             around = self.around
             make_tracer = partial(tracing_thread, trial=trial)
             parts = compose(
@@ -91,6 +93,23 @@ class Preparation(msgspec.Struct, frozen=True):
                 if isinstance(exporter, AskedExporter):
                     exporter.ask = session.refresh
             yield session
+
+
+@contextmanager
+def _store_at(path: Path) -> Iterator[ProfileStore]:
+    """The store that a user names.
+
+    Raises:
+        MemsampdError: at the end: what was learned is not kept there.
+    """
+    from memsampd.daemon.store.database import ProfileStore
+
+    with closing(ProfileStore(path)) as store:
+        yield store
+    if store.trouble:
+        raise MemsampdError(
+            f"what was learned is not kept: {store.trouble}", "name another file with --store"
+        )
 
 
 @contextmanager
