@@ -86,19 +86,25 @@ class RunCommand:
 
 
 def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> Preparation | None:
-    """What attaching needs; None, and it is said, if that cannot be had: the program runs on."""
-    with loading():
-        from memsampd.daemon.attach import prepared
+    """What attaching needs; None, and it is said, if this machine has it not: the program runs.
 
+    Raises:
+        MemsampdError: outputs or options are not to be had: nothing has been started, and the
+            command line can be mended.
+    """
+    with loading():
+        from memsampd.daemon.attach import Preparation, exporting
+        from memsampd.daemon.surroundings import Surroundings
+
+    exporters = stack.enter_context(exporting(config, output))
     try:
-        ready = stack.enter_context(prepared(config, output))
-        ready.try_beforehand()
-        return ready
-    except UsageError:  # nothing has been started: the command line can be mended
-        raise
+        around = Surroundings.read()
     except (MemsampdError, OSError) as error:
         logger.error("cannot observe the program: %s", message_of(error))
         return None
+    ready = Preparation(config, output, around, exporters)
+    ready.try_beforehand()
+    return ready
 
 
 def _observe(
