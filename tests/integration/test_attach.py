@@ -32,7 +32,7 @@ from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.tracer import CaptureOrder
 from memsampd.daemon.tracing import TraceConfig, traced
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
@@ -579,6 +579,17 @@ def test_a_program_that_ended_too_soon_is_said_to_have(way: str, tmp_path: Path)
     done = memsampd(*(("run",) if way == "run" else ("trace", "-o", tmp_path / "x")), "--", "true")
     assert done.returncode == 0
     assert "zombie" not in done.stderr
+
+
+def test_what_is_not_for_the_end_of_a_program_is_told_though_it_has_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        output = OutputConfig(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with (
+            pytest.raises(CapabilityError, match="is in use; choose another"),
+            attached_to(process, attached(process.pid, SessionConfig(), output)),
+        ):
+            pass
 
 
 def test_the_end_of_a_program_is_waited_for_whatever_fails(

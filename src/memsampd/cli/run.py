@@ -150,7 +150,7 @@ def attached_to(
     with ExitStack() as stack:
         try:
             attached = stack.enter_context(attaching)
-        except (MemsampdError, OSError) as error:
+        except (TargetError, OSError) as error:  # what a process causes that is gone
             if process.poll() is None:
                 raise
             raise TargetError(
