@@ -23,6 +23,7 @@ from memsampd.cli.observing import (
     logged,
     observers,
     pausing_between_holds,
+    replace_events,
     stopping_on,
     summarise,
 )
@@ -114,6 +115,7 @@ def _observe(
         attached_to(process, ready.attached(process.pid, displays)) as session,
         pausing_between_holds(),
     ):
+        replace_events(displays)
         reason = session.run()
         with stopping_on(session, *_ENDING, then=partial(hand_on, process)):
             summarise(session.snapshot(), reason)
