@@ -32,11 +32,13 @@ from memsampd.daemon.config import OutputConfig, SessionConfig
 from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.tracer import CaptureOrder
 from memsampd.daemon.tracing import TraceConfig, traced
-from memsampd.errors import TargetError
+from memsampd.errors import CapabilityError, TargetError
 from memsampd.exporters.documents import target_document
 from memsampd.exporters.listen import DEFAULT_LISTEN, parse_listen
 from memsampd.exporters.recording import read_recording
 from memsampd.exporters.snapshot import Snapshot
+from memsampd.machines.machine import read_machine
+from memsampd.sampler.pmu.choice import try_pmu
 from memsampd.sampler.process.identity import read_stat
 from memsampd.sampler.process.status import list_threads
 
@@ -523,6 +525,34 @@ def test_mistakes_are_told_before_a_program_is_started(
     assert not started.exists()
 
 
+@pytest.mark.parametrize("options", [("--branches", "pmu"), ("--clock", "counters")])
+def test_run_starts_nothing_if_a_pmu_is_asked_for_in_vain(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    trials = try_pmu(read_machine().cpu)
+    if not (trials.no_branches and trials.no_counters):
+        pytest.skip("there is one")
+    started = tmp_path / "started"
+    done = memsampd("run", "--no-listen", *options, "--", "touch", started)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"memsampd: error: {' '.join(options)}: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert not started.exists()
+
+
+def test_events_of_yesterday_stay_until_there_are_others(
+    target: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    events, old = tmp_path / "events", "of yesterday\n" * 10_000
+    events.write_text(old)
+    options = ("--no-listen", "--events", str(events))
+    assert memsampd("run", *options, "--", "/no/such/program").returncode == 127
+    assert memsampd("attach", "4194000", *options).returncode == 1
+    assert events.read_text() == old
+    told, _ = windows_of(1, str(target.pid), "--events", str(events))
+    assert [json.loads(line) for line in events.read_text().splitlines()] == told
+
+
 def test_a_program_that_cannot_be_started_leaves_a_recording_as_it_was(tmp_path: Path) -> None:
     for recording in (tmp_path / "new", tmp_path / "old"):
         words = ("run", "--no-listen", "--force", "-o", recording, "--", "/no/such/program")
@@ -551,6 +581,17 @@ def test_a_program_that_ended_too_soon_is_said_to_have(way: str, tmp_path: Path)
     assert "zombie" not in done.stderr
 
 
+def test_what_is_not_for_the_end_of_a_program_is_told_though_it_has_ended() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        output = OutputConfig(listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        with (
+            pytest.raises(CapabilityError, match="is in use; choose another"),
+            attached_to(process, attached(process.pid, SessionConfig(), output)),
+        ):
+            pass
+
+
 def test_the_end_of_a_program_is_waited_for_whatever_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -576,7 +617,7 @@ def test_run_says_when_it_cannot_observe() -> None:
     assert "cannot observe the program: cannot write /dev/full: No space left" in message
 
 
-def test_where_the_usual_port_is_in_use_another_is_taken() -> None:
+def test_where_the_usual_port_is_in_use_another_is_taken(tmp_path: Path) -> None:
     """As beside a daemon, or in another terminal."""
     with ExitStack() as stack:
         with suppress(OSError):  # whose else it is does not matter
@@ -586,9 +627,11 @@ def test_where_the_usual_port_is_in_use_another_is_taken() -> None:
         assert f"warning: {DEFAULT_LISTEN} is in use: port " in done.stderr
         assert "metrics: http://127.0.0.1:" in done.stderr
         assert "is in use; choose another" not in done.stderr
-        done = memsampd("run", "--listen", DEFAULT_LISTEN, "--", "sh", "-c", "exit 5")
-        assert done.returncode == 5
-        assert f"cannot observe the program: {DEFAULT_LISTEN} is in use" in done.stderr
+        started = tmp_path / "started"
+        done = memsampd("run", "--listen", DEFAULT_LISTEN, "--", "touch", started)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"memsampd: error: {DEFAULT_LISTEN} is in use; choose")
+        assert not started.exists()
 
 
 def test_run_says_that_it_waits_for_a_program_that_goes_on() -> None:

@@ -188,6 +188,11 @@ def test_watchpoints_where_ptrace_is_forbidden(
     assert "ptrace is refused" in refused.stderr
     assert "--accesses watchpoints" in refused.stderr
     assert is_unharmed(target)
+    started, run = tmp_path / "started", [str(forbidding), *MEMSAMPD, "run", "--no-listen"]
+    for option, status in (("--accesses=bursts", 1), ("--no-watchpoints", 1), ("--seed=1", 0)):
+        command = [*run, option, "--", "touch", str(started)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, started.exists()) == (status, status == 0), done.stderr
 
 
 def test_what_is_told_of_a_loop(target: subprocess.Popen[str], tmp_path: Path) -> None:

@@ -158,6 +158,7 @@ def test_attach_ends_cleanly_when_the_reader_of_its_output_has_gone(
         said = observing.stderr.read()
         assert observing.wait(PATIENCE_SECONDS) == 128 + signal.SIGPIPE
     assert "ended: nobody reads the output any more" in said
+    assert "nothing more is written" not in said
     found = read_recording(recording)
     assert found.warnings == ()
     assert found.summary is not None
@@ -202,3 +203,22 @@ def test_quiet_attach_prints_objects_if_told_to(
         output, errors = observing.communicate(timeout=PATIENCE_SECONDS)
     assert (observing.returncode, errors) == (0, "")
     assert as_json or not output
+
+
+def test_quiet_attach_fails_where_what_it_learned_is_not_kept(
+    busy: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    recording, store = tmp_path / "x.memsampd", tmp_path / "file" / "store"
+    store.parent.touch()
+    words = ["attach", str(busy.pid), "-q", "--no-listen", "--store", str(store)]
+    with tracees.running(
+        MEMSAMPD, *words, "-o", str(recording), stderr=subprocess.PIPE
+    ) as observing:
+        wait_for_windows(recording, observing)
+        observing.terminate()
+        output, errors = observing.communicate(timeout=PATIENCE_SECONDS)
+    assert (observing.returncode, output) == (1, "")
+    why = f"memsampd: error: what was learned is not kept: {store} cannot be used: "
+    assert errors.startswith(why)
+    assert len(errors.splitlines()) == 1
+    assert read_recording(recording).warnings == ()

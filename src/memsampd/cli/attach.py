@@ -17,6 +17,7 @@ from memsampd.cli.observing import (
     logged,
     observers,
     pausing_between_holds,
+    replace_events,
     stopping_on,
     summarise,
 )
@@ -93,6 +94,7 @@ class AttachCommand:
             stopping_on(session, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
             pausing_between_holds(),
         ):
+            replace_events(displays)
             for display in displays:
                 if display.stream is sys.stdout:
                     display.at_no_reader = partial(session.stop, "nobody reads the output any more")

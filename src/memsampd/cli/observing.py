@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -276,6 +277,11 @@ def _check_together(args: argparse.Namespace) -> None:
         raise UsageError(f"{option} and --no-listen exclude each other", "leave one of them out")
     if args.force and args.output is None:
         raise UsageError("--force without a recording", "name it with -o")
+    named = {"-o": args.output, "--events": args.events, "--store": args.store}
+    outputs = [(option, path) for option, path in named.items() if path is not None]
+    for (one, path), (other, second) in combinations(outputs, 2):
+        if os.path.realpath(path) == os.path.realpath(second):
+            raise UsageError(f"{one} and {other} name the same file, {path}", "name another one")
 
 
 def observers(args: argparse.Namespace, stream: TextIO) -> list[Display]:
@@ -291,11 +297,25 @@ def observers(args: argparse.Namespace, stream: TextIO) -> list[Display]:
         return displays
     try:
         # It stays open to the end of the process, and each line is flushed.
-        return [*displays, JsonStatus(args.events.open("w", encoding="utf-8"))]
+        stream = open(args.events, "w", encoding="utf-8", opener=_opened_as_it_is)  # noqa: SIM115
+        return [*displays, JsonStatus(stream)]
     except OSError as error:
         raise RecordingError(
             f"cannot write {args.events}: {error.strerror}", "choose a file in a writable directory"
         ) from error
+
+
+def _opened_as_it_is(path: str, flags: int) -> int:
+    """Open a file without emptying it: :func:`replace_events` does, once there will be others."""
+    return os.open(path, flags & ~os.O_TRUNC, 0o666)
+
+
+def replace_events(displays: Iterable[Display]) -> None:
+    """Empty the file of events: the process is observed now."""
+    for display in displays:
+        if display.stream not in (sys.stdout, sys.stderr):
+            with suppress(OSError):  # a pipe, or a device
+                display.stream.truncate(0)
 
 
 def observer(as_json: bool, stream: TextIO) -> Display:

@@ -23,6 +23,7 @@ from memsampd.cli.observing import (
     logged,
     observers,
     pausing_between_holds,
+    replace_events,
     stopping_on,
     summarise,
 )
@@ -86,19 +87,25 @@ class RunCommand:
 
 
 def _prepared(config: SessionConfig, output: OutputConfig, stack: ExitStack) -> Preparation | None:
-    """What attaching needs; None, and it is said, if that cannot be had: the program runs on."""
-    with loading():
-        from memsampd.daemon.attach import prepared
+    """What attaching needs; None, and it is said, if this machine has it not: the program runs.
 
+    Raises:
+        MemsampdError: outputs or options are not to be had: nothing has been started, and the
+            command line can be mended.
+    """
+    with loading():
+        from memsampd.daemon.attach import Preparation, exporting
+        from memsampd.daemon.surroundings import Surroundings
+
+    exporters = stack.enter_context(exporting(config, output))
     try:
-        ready = stack.enter_context(prepared(config, output))
-        ready.try_beforehand()
-        return ready
-    except UsageError:  # nothing has been started: the command line can be mended
-        raise
+        around = Surroundings.read()
     except (MemsampdError, OSError) as error:
         logger.error("cannot observe the program: %s", message_of(error))
         return None
+    ready = Preparation(config, output, around, exporters)
+    ready.try_beforehand()
+    return ready
 
 
 def _observe(
@@ -108,6 +115,7 @@ def _observe(
         attached_to(process, ready.attached(process.pid, displays)) as session,
         pausing_between_holds(),
     ):
+        replace_events(displays)
         reason = session.run()
         with stopping_on(session, *_ENDING, then=partial(hand_on, process)):
             summarise(session.snapshot(), reason)
@@ -144,7 +152,7 @@ def attached_to(
     with ExitStack() as stack:
         try:
             attached = stack.enter_context(attaching)
-        except (MemsampdError, OSError) as error:
+        except (TargetError, OSError) as error:  # what a process causes that is gone
             if process.poll() is None:
                 raise
             raise TargetError(

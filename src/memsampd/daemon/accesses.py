@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _NO_PROCESS = (1 << 22) + 1  # above the kernel's own limit of ids
+_NO_STOP = "--max-stop 0: nothing is to be stopped"
 
 
 class Accesses(msgspec.Struct, frozen=True):
@@ -109,16 +110,12 @@ def choose_accesses(
     if config.stops_nothing:
         return Accesses("watchpoints", "watchpoints are wanted")
     if config.max_stop_seconds == 0:
-        return _watchpoints(config, "--max-stop 0: nothing is to be stopped")
+        return _watchpoints(config, _NO_STOP)
     why = str(refusal) if refusal is not None else ptrace_refusal() or trial.refusal(pid)
     if not why:
         return Accesses("bursts", "the target may be held, and a replica was made")
-    if config.accesses == "bursts":
-        if refusal is not None:
-            raise refusal
-        raise CapabilityError(
-            f"--accesses bursts: {why}", "--accesses watchpoints does without; memsampd doctor"
-        )
+    if config.accesses == "bursts" and refusal is not None:
+        raise refusal
     chosen = _watchpoints(config, why)
     logger.warning("accesses by watchpoints only, as no burst can be taken: %s", why)
     return chosen
@@ -128,14 +125,27 @@ def try_beforehand(config: SessionConfig, trial: ReplicaTrial) -> None:
     """Try what :func:`choose_accesses` may ask of any process, before there is one to ask about.
 
     Nothing is tried where nothing is to be stopped: there ptrace(2) is not called at all.
+
+    Raises:
+        CapabilityError: as that does.
     """
-    if not config.stops_nothing and config.max_stop_seconds > 0 and not ptrace_refusal():
-        trial.refusal(os.getpid())
+    if config.stops_nothing:
+        return
+    if config.max_stop_seconds == 0:
+        why = _NO_STOP
+    else:
+        why = ptrace_refusal() or trial.refusal(os.getpid())
         trial.close()
+    if why:
+        _watchpoints(config, why)
 
 
 def _watchpoints(config: SessionConfig, why: str) -> Accesses:
-    """Watchpoints, if they are not forbidden."""
+    """Watchpoints in place of bursts, if that is not forbidden."""
+    if config.accesses == "bursts":
+        raise CapabilityError(
+            f"--accesses bursts: {why}", "--accesses watchpoints does without; memsampd doctor"
+        )
     if not config.watches:
         raise CapabilityError(
             f"no burst can be taken ({why}), and --no-watchpoints forbids the rest",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,12 +20,16 @@ from memsampd.daemon.own_cpu import ProcessCpu
 from memsampd.daemon.session import Session
 from memsampd.daemon.session_parts import SessionObserver
 from memsampd.daemon.surroundings import Surroundings
-from memsampd.errors import UsageError
+from memsampd.errors import MemsampdError, UsageError
 from memsampd.exporters.protocols import AskedExporter, Exporter
 from memsampd.exporters.shown import KEPT_SECONDS
 from memsampd.exporters.snapshot import TargetInfo
+from memsampd.sampler.pmu.choice import choose
 from memsampd.sampler.process.identity import ProcessHandle
 from memsampd.sampler.process.target import check_target
+
+if TYPE_CHECKING:
+    from memsampd.daemon.store.database import ProfileStore
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +50,14 @@ class Preparation(msgspec.Struct, frozen=True):
     exporters: tuple[Exporter, ...]
 
     def try_beforehand(self) -> None:
-        """Try what would else be tried with the process: it need not be there yet."""
-        try_beforehand(self.config, self.around.replica_trial)
+        """Try what would else be tried with the process: it need not be there yet.
+
+        Raises:
+            CapabilityError: an option asks for what is not to be had here.
+        """
+        config, around = self.config, self.around
+        choose(around.pmu, config.branches, config.clock, around.ticks)
+        try_beforehand(config, around.replica_trial)
 
     @contextmanager
     def attached(
@@ -74,10 +86,7 @@ class Preparation(msgspec.Struct, frozen=True):
             handle = stack.enter_context(ProcessHandle(target.pid))
             store = None
             if self.output.store is not None:
-                from memsampd.daemon.store.database import ProfileStore
-
-                store = ProfileStore(self.output.store)
-                stack.callback(store.close)
+                store = stack.enter_context(_store_at(self.output.store))
             around = self.around
             make_tracer = partial(tracing_thread, trial=trial)
             parts = compose(
@@ -94,6 +103,47 @@ class Preparation(msgspec.Struct, frozen=True):
 
 
 @contextmanager
+def _store_at(path: Path) -> Iterator[ProfileStore]:
+    """The store that a user names.
+
+    Raises:
+        MemsampdError: at the end: what was learned is not kept there.
+    """
+    from memsampd.daemon.store.database import ProfileStore
+
+    with closing(ProfileStore(path)) as store:
+        yield store
+    if store.trouble:
+        raise MemsampdError(
+            f"what was learned is not kept: {store.trouble}", "name another file with --store"
+        )
+
+
+@contextmanager
+def exporting(config: SessionConfig, output: OutputConfig) -> Iterator[tuple[Exporter, ...]]:
+    """Serve what is to be served: the exporters that do.
+
+    Args:
+        config: names the CPUs.
+        output: where the results go.
+
+    Raises:
+        UsageError: there are no such CPUs.
+        MemsampdError: it cannot be served there.
+    """
+    with ExitStack() as stack:
+        exporters: list[Exporter] = []
+        with confined(config.cpu_affinity):  # who serves keeps to them, too
+            if output.listen is not None:
+                serve = page_served if output.page else served
+                kept_seconds = KEPT_SECONDS + output.linger_seconds
+                exporters.append(
+                    serve(output.listen, stack, any_port=output.any_port, kept_seconds=kept_seconds)
+                )
+        yield tuple(exporters)
+
+
+@contextmanager
 def prepared(
     config: SessionConfig, output: OutputConfig, process_cpu: ProcessCpu | None = None
 ) -> Iterator[Preparation]:
@@ -107,18 +157,8 @@ def prepared(
     Raises:
         MemsampdError: something is in the way; the message names the remedy.
     """
-    with ExitStack() as stack:
-        exporters: list[Exporter] = []
-        # Refused before a program is started; and who serves keeps to them, too.
-        with confined(config.cpu_affinity):
-            if output.listen is not None:
-                serve = page_served if output.page else served
-                kept_seconds = KEPT_SECONDS + output.linger_seconds
-                exporters.append(
-                    serve(output.listen, stack, any_port=output.any_port, kept_seconds=kept_seconds)
-                )
-        around = Surroundings.read(process_cpu)
-        yield Preparation(config, output, around, tuple(exporters))
+    with exporting(config, output) as exporters:
+        yield Preparation(config, output, Surroundings.read(process_cpu), exporters)
 
 
 @contextmanager

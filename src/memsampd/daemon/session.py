@@ -323,6 +323,8 @@ class Session:
                 observer.turn(self.snapshot)
             except OSError as error:
                 self._observers = tuple(each for each in self._observers if each is not observer)
+                if isinstance(error, BrokenPipeError) and self._stop.reason is not None:
+                    continue  # that its reader has gone is why we end, or Ctrl-C ended both
                 name = error.filename or type(observer).__name__
                 logger.error("nothing more is written to %s: %s", name, error.strerror)
 

@@ -105,6 +105,8 @@ def test_a_page_needs_somewhere_to_listen(capsys: pytest.CaptureFixture[str]) ->
         ("run --linger 3 --no-listen -- true", "--linger and --no-listen exclude each other"),
         ("attach 1 -f --no-listen", "--force without a recording"),
         ("run -f --no-listen -- true", "--force without a recording"),
+        ("run -o x --events ./x -- true", "-o and --events name the same file, x"),
+        ("attach 1 -f -o x --store x", "-o and --store name the same file, x"),
         ("top --duration 3", "--duration goes with --once and --pid"),
         ("top --duration 3 --once --url http://127.0.0.1:1", "--duration goes with --once"),
         ("top --duration 3 --pid 1", "--duration goes with --once and --pid"),

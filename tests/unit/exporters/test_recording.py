@@ -215,7 +215,24 @@ def test_where_observing_broke_off_the_recording_says_so(tmp_path: Path) -> None
     recording = read_recording(path)
     assert recording.summary is None
     assert len(recording.windows) == 1
-    assert "observing broke off: ZeroDivisionError('oh')" in recording.warnings[0]
+    (warning,) = recording.warnings
+    assert warning.endswith(" after the attach, observing broke off: ZeroDivisionError('oh')")
+
+
+def test_the_reason_is_told_though_the_recording_has_no_room_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    child = os.fork()
+    if child == 0:
+        try:
+            with RecordingWriter(path, header()):
+                resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size,) * 2)
+                raise ZeroDivisionError("oh")
+        except ZeroDivisionError:
+            os._exit(3)
+        finally:
+            os._exit(4)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 3
 
 
 def test_killed_writer_leaves_what_it_wrote(tmp_path: Path) -> None:

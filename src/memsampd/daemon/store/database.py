@@ -184,7 +184,8 @@ class ProfileStore:
         with suppress(RuntimeError):  # it was closed before
             self._worker.submit(self._close)
         if not self._worker.close(_CLOSE_SECONDS):
-            logger.warning("%s takes too long: what was learned last is not kept", self._path)
+            self.trouble = f"{self._path} takes too long to be written"
+            logger.warning("%s: what was learned last is not kept", self.trouble)
 
     # -- in the thread -------------------------------------------------------------------------
 

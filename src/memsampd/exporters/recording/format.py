@@ -94,13 +94,15 @@ class SummaryRecord(Event, frozen=True, kw_only=True, tag="summary"):
 
 
 class StopRecord(Event, frozen=True, kw_only=True, tag="stop"):
-    """The last record where the recording could not be gone on with, whatever the session did.
+    """The last record where the recording could not be gone on with, or observing broke off.
 
     Attributes:
         reason: why, for people.
+        observing_ended: nothing was observed later.
     """
 
     reason: str
+    observing_ended: bool = False
 
 
 Record: TypeAlias = HeaderRecord | EstimatorEvent | SummaryRecord | StopRecord

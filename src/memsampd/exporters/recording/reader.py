@@ -29,9 +29,9 @@ class Recording:
     Attributes:
         header: what was observed.
         events: what happened, in the order written: what the estimator was told.
-        summary: how it went; None if memsampd was killed, or the recording stops earlier.
+        summary: how it went; None if memsampd was killed, or the recording stops early.
         truncated: the file ends inside a record, which is left out.
-        stopped: why the recording stops before the session did; empty if it does not.
+        stopped: why the recording stops early, for people; empty if it does not.
     """
 
     header: HeaderRecord
@@ -71,10 +71,7 @@ class Recording:
         if self.truncated:
             return (f"the recording is truncated {self._end}: what followed is lost",)
         if self.stopped:
-            return (
-                f"the recording stops {self._end}, what was observed later is not in it: "
-                f"{self.stopped}",
-            )
+            return (f"the recording stops {self._end}, {self.stopped}",)
         if self.summary is None:
             return (
                 f"the recording has no summary, it ends {self._end}: memsampd was still running, "
@@ -117,7 +114,8 @@ def _read(frames: FrameReader) -> Recording:
             case SummaryRecord():
                 summary = record
             case StopRecord():
-                stopped = record.reason
+                later = "" if record.observing_ended else "what was observed later is not in it: "
+                stopped = later + record.reason
             case None:
                 truncated = True
             case _:

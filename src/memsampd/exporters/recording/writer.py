@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -65,10 +66,14 @@ class RecordingWriter(Closing):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self.write(StopRecord(reason=f"observing broke off: {error!r}"))
-            self._last = None
-        self.close()
+        if error is None:
+            self.close()
+            return
+        reason = f"observing broke off: {error!r}"
+        self.write(StopRecord(reason=reason, observing_ended=True))
+        self._last = None
+        with suppress(RecordingError):  # it was logged
+            self.close()
 
     def write(self, record: Record) -> None:
         """Append a record; where that fails the recording stops."""
