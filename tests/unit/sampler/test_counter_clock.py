@@ -185,6 +185,22 @@ def test_rates_are_told_by_user_time() -> None:
     assert speed.cpu_seconds == pytest.approx(count * 0.002)
 
 
+def test_rates_are_told_by_all_cpu_time_where_samples_are() -> None:
+    """A PMU's branches: windows are all CPU time, too. The turn ended in the kernel."""
+    clock, count = CounterClock(), 40
+    seconds = (np.arange(1, count + 1) * 0.002).tolist()
+    made = branch_samples([100] * count, seconds, going(1000, count))
+    clock.add(replace(made, cpu_seconds=np.full(count, 0.002)), {7: 0.12})
+    found = clock.measure(stretch(0.04, [100]))
+    assert found is not None
+    assert found[0].accesses_per_cpu_second == pytest.approx(500_000)
+    (rate,) = clock.rates(0.0, 0.1)
+    assert rate.accesses_per_cpu_second == pytest.approx(500_000)
+    speed = clock.speed(0.0, 0.1)
+    assert speed is not None
+    assert speed.accesses_per_cpu_second == pytest.approx(500_000)
+
+
 def test_what_cannot_be_told_is_not_guessed() -> None:
     clock = CounterClock()
     clock.add(branch_samples([100] * 9, [0.0] * 9, None))  # nobody counted
