@@ -28,7 +28,7 @@ from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.rings import NoRoomForRingError, TaskEvent, map_ring
+from memsampd.sampler.perf.rings import NoRoomForRingError, Rings, TaskEvent, map_ring
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
 from memsampd.sampler.perf.source import RECORD_BYTES, TaskClockSource
 from memsampd.sampler.perf.stream import SampleStream
@@ -469,6 +469,38 @@ def test_threads_that_come_later_leave_descriptors_for_others(programs: list[Pro
 
     assert _told_by_a_child(tell) == "so it is"
     program.go()
+
+
+@pytest.mark.parametrize("is_per_cpu", [False, True])
+def test_who_finds_no_descriptors_at_one_resume_finds_them_at_another(
+    programs: list[Program], is_per_cpu: bool
+) -> None:
+    """Others had them meanwhile; the program has as many threads as before."""
+    program = Program("threading.Thread(target=go).start(); time.sleep(1e6)")
+    programs.append(program)
+
+    def tell() -> str:
+        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 14, False)
+        rings: Rings = PerThreadRings(options, "")
+        if is_per_cpu:
+            rings.close()
+            rings = PerCpuRings(options, online_cpus())
+        with closing(rings):
+            rings.suspend()
+            free = 2 * len(online_cpus())
+            hard = len(descriptors()) - 1 + 128 + free  # to look at them takes one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            kept = [os.dup(0) for _ in range(free)]
+            for _ in range(2):
+                rings.resume()
+                assert rings.opened_threads() == []
+                rings.suspend()
+            for each in kept:
+                os.close(each)
+            rings.resume()
+            return f"{len(rings.opened_threads())} threads"
+
+    assert _told_by_a_child(tell) == "2 threads"
 
 
 def test_a_target_takes_no_more_descriptors_than_its_share() -> None:
