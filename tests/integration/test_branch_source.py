@@ -698,3 +698,25 @@ def test_samples_that_were_looked_at_are_read_all_the_same(
         assert len(source.latest(1)) == 0
         source.read(0.1)
         assert "exec" in [event.kind for event in source.take_events()]
+
+
+def test_who_looks_sees_the_process_itself_and_not_its_children(programs: list[Program]) -> None:
+    """Though what came last is of a child."""
+    program = Program("""
+        while True:
+            go()
+            burn(0.1)
+            child = os.fork()
+            if not child:
+                burn(0.1)
+                os._exit(0)
+            os.waitpid(child, 0)
+    """)
+    programs.append(program)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    with TaskClockSource(program.pid, follow_forks=True) as source:
+        while not len(looked := source.latest(12)):
+            assert time.monotonic() < give_up
+            program.go()
+            program.wait_ready()
+    assert set(looked.pid.tolist()) == {program.pid}
