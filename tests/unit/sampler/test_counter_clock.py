@@ -77,6 +77,15 @@ def test_counts_of_a_thread_that_has_the_id_of_another_begin_anew() -> None:
     assert readings.cpu_seconds == pytest.approx((9 + 1 + 2 + 2) * 1e-3)
 
 
+def test_the_cpu_time_of_a_thread_that_goes_on_under_the_id_of_another() -> None:
+    """The first one of an hour has ended, as the other one has executed a program."""
+    readings, zero = Readings(NO_COUNTERS), (0, 0, 0, 0)
+    readings.elapsed(samples((7, 1, 3_600_000 * MS, 0, zero)))
+    later = samples((7, 2, 2 * MS, 0, zero), (7, 2, 5 * MS, 0, zero))
+    assert readings.elapsed(later) == pytest.approx([0.0, 0.003])
+    assert readings.elapsed(samples((7, 2, 7 * MS, 0, zero))) == pytest.approx([0.002])
+
+
 def test_counters_that_others_had_are_told_of() -> None:
     """Half of the time another user had them: the rate is that of the other half."""
     readings, clock = Readings(COUNTERS), CounterClock()
