@@ -28,7 +28,7 @@ from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
-from memsampd.sampler.perf.rings import NoRoomForRingError, TaskEvent, map_ring
+from memsampd.sampler.perf.rings import NoRoomForRingError, Rings, TaskEvent, map_ring
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
 from memsampd.sampler.perf.source import RECORD_BYTES, TaskClockSource
 from memsampd.sampler.perf.stream import SampleStream
@@ -471,6 +471,38 @@ def test_threads_that_come_later_leave_descriptors_for_others(programs: list[Pro
     program.go()
 
 
+@pytest.mark.parametrize("is_per_cpu", [False, True])
+def test_who_finds_no_descriptors_at_one_resume_finds_them_at_another(
+    programs: list[Program], is_per_cpu: bool
+) -> None:
+    """Others had them meanwhile; the program has as many threads as before."""
+    program = Program("threading.Thread(target=go).start(); time.sleep(1e6)")
+    programs.append(program)
+
+    def tell() -> str:
+        options = SamplerOptions(program.pid, 1_000_000, 1600, 1 << 14, False)
+        rings: Rings = PerThreadRings(options, "")
+        if is_per_cpu:
+            rings.close()
+            rings = PerCpuRings(options, online_cpus())
+        with closing(rings):
+            rings.suspend()
+            free = 2 * len(online_cpus())
+            hard = len(descriptors()) - 1 + 128 + free  # to look at them takes one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            kept = [os.dup(0) for _ in range(free)]
+            for _ in range(2):
+                rings.resume()
+                assert rings.opened_threads() == []
+                rings.suspend()
+            for each in kept:
+                os.close(each)
+            rings.resume()
+            return f"{len(rings.opened_threads())} threads"
+
+    assert _told_by_a_child(tell) == "2 threads"
+
+
 def test_a_target_takes_no_more_descriptors_than_its_share() -> None:
     with busy_child() as child:
         with closing(TaskClockSource(child.pid, cpus=[0, 0], most_files=1)) as source:
@@ -666,3 +698,25 @@ def test_samples_that_were_looked_at_are_read_all_the_same(
         assert len(source.latest(1)) == 0
         source.read(0.1)
         assert "exec" in [event.kind for event in source.take_events()]
+
+
+def test_who_looks_sees_the_process_itself_and_not_its_children(programs: list[Program]) -> None:
+    """Though what came last is of a child."""
+    program = Program("""
+        while True:
+            go()
+            burn(0.1)
+            child = os.fork()
+            if not child:
+                burn(0.1)
+                os._exit(0)
+            os.waitpid(child, 0)
+    """)
+    programs.append(program)
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    with TaskClockSource(program.pid, follow_forks=True) as source:
+        while not len(looked := source.latest(12)):
+            assert time.monotonic() < give_up
+            program.go()
+            program.wait_ready()
+    assert set(looked.pid.tolist()) == {program.pid}

@@ -184,6 +184,11 @@ def test_no_event_stays_open_where_it_is_dear_or_of_no_use(
         taken(tracer, order)
         assert open_events() == before
         take_until_one_more_is_open(tracer, closely, before)
+        # There is no such code.
+        tracer.order(replace(closely, seek_ips=(0x1000,), seek_seconds=0.05))
+        assert result_of(tracer).error is not None
+        assert open_events() == before
+        take_until_one_more_is_open(tracer, closely, before)
         # Of bursts that do not go on behind their ends, registers are known at few moments.
         while is_sampled(tracer, closely):
             pass

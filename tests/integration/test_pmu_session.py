@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import count
 from pathlib import Path
 
@@ -17,12 +18,16 @@ from waiting import PATIENCE_SECONDS
 from memsampd import _core
 from memsampd.daemon.attach import attached
 from memsampd.daemon.config import OutputConfig, SessionConfig
+from memsampd.daemon.node.attachment import Attachment, Common
+from memsampd.daemon.node.discovery import ProcessKey
+from memsampd.daemon.surroundings import Surroundings
 from memsampd.estimate.events import WatchRecord
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.machines.pmu import EventPlan, HardwareEvent
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.pmu.choice import BranchChoice, PmuTrials
 from memsampd.sampler.pmu.trial import Trial
+from memsampd.sampler.process.identity import read_identity
 
 FAULTS = HardwareEvent("page faults", _core.PERF_TYPE_SOFTWARE, 2)
 LOOPING = """
@@ -178,6 +183,29 @@ def test_lines_come_from_bursts_and_from_sampled_accesses(
     for watch in watches():
         assert watch.window in windows
         assert (watch.least_accesses == 1) is watch.is_sampled
+
+
+def test_sampled_lines_go_on_where_accesses_come_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their events stay as they are: there may be no descriptors for others by then."""
+    trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
+    monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: trials)
+    monkeypatch.setattr("memsampd.daemon.composition.SAMPLED_PERIOD", 20)
+    common = Common(Surroundings.read(), lambda: True, lambda: 1.0, (), lambda start: start(), None)
+    config = SessionConfig()
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    with running(compile_c(tmp_path, FAULTING)) as process:
+        key = ProcessKey(process.pid, read_identity(process.pid).start_ticks)
+        made = Attachment(key, common, lambda: True, lambda: True, print)
+        with closing(made) as attachment:
+            session = attachment.open(config)
+            monkeypatch.setattr("memsampd.daemon.node.attachment._FILES_PART", 0)
+            assert attachment.change_accesses(replace(config, accesses="watchpoints")) is not None
+            sampled = session.snapshot().addresses.samples
+            while session.snapshot().addresses.samples == sampled:
+                assert time.monotonic() < give_up
+                attachment.step(has_bursts=True)
 
 
 def test_distances_are_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ class MappedBranches:
         return msgspec.structs.replace(samples, exec_seconds=tuple(execs)) if execs else samples
 
     def latest(self, count: int) -> BranchSamples:
-        """The latest samples that are to be read; none if fewer have come since the last look."""
+        """The latest samples of the process itself; none if fewer have come since the last look."""
         return self._source.latest(count)
 
     @property

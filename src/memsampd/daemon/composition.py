@@ -15,11 +15,10 @@ from memsampd.daemon.branches import MappedBranches, chosen_branches, named_bran
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.own_cpu import CpuAccount
 from memsampd.daemon.pipeline import Pipeline
-from memsampd.daemon.pipeline_parts import change_parts, pipeline_parts
+from memsampd.daemon.pipeline_parts import pipeline_parts
 from memsampd.daemon.sampled_lines import PERIOD as SAMPLED_PERIOD
 from memsampd.daemon.sampled_lines import SampledLines
 from memsampd.daemon.sampling import SamplingPlan
-from memsampd.daemon.session import Session
 from memsampd.daemon.session_parts import BurstTaker, SessionParts
 from memsampd.daemon.surroundings import Surroundings
 from memsampd.errors import CapabilityError
@@ -236,35 +235,6 @@ def _past(keeper: ProfileKeeper | None, around: Surroundings, config: SessionCon
     if keeper is None or keeper.past is None:
         return None
     return keeper.past.fitting(around.curve_sizes(), config.line_bytes)
-
-
-def change_accesses(
-    session: Session,
-    config: SessionConfig,
-    around: Surroundings,
-    stack: ExitStack,
-    most_files: int | None = None,
-) -> None:
-    """Have a session take accesses from elsewhere, once its tracer has been changed, too.
-
-    Args:
-        session: the session.
-        config: its settings from now on; only ``accesses`` may differ.
-        around: what it shares with other sessions.
-        stack: releases what is opened for it.
-        most_files: as for :func:`compose`.
-
-    Raises:
-        MemsampdError: something is in the way; the session goes on as before.
-    """
-    parts = session.parts
-    lines = None
-    if parts.watchpoints is not None:
-        lines = _sampled_lines(parts.target.pid, config, around.pmu, stack, most_files)
-    if parts.sampled_lines is not None:
-        parts.sampled_lines.close()
-    change_parts(parts.pipeline, config, around, parts.clock_name)
-    session.change(msgspec.structs.replace(parts, sampled_lines=lines), config)
 
 
 def _sampled_lines(

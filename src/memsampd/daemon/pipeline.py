@@ -243,7 +243,8 @@ class Pipeline:
             self._lately, self._ran = self._ran, Counter()
         planner, program = self.parts.planner, self.program
         for window, assignment in self._ended:
-            if window.index != planner.asked_about:
+            is_asked = window.index == planner.asked_about
+            if not is_asked and assignment.phase in program.own_phases:
                 self.parts.schedule.skip(assignment.phase)
         if self._ordered is not None:
             if program.new_thread is None and self._is_seeking and planner.may_hurry:
@@ -265,7 +266,10 @@ class Pipeline:
             return sought
         if not self._waiting and program.learners.paces.seek():
             self.parts.schedule.hasten(self.phase)
-        return planner.next(ended, phase, program.predicted_phase, self._watches.is_open)
+        if not ended.thread_samples:  # the process itself is expected to run again
+            ended = replace(ended, thread_samples=self._lately)
+        expected = program.own(program.predicted_phase)
+        return planner.next(ended, phase, expected, self._watches.is_open)
 
     def _seen_code(self) -> NDArray[np.bool_]:
         """Which bins any burst ran code of, such as still wait for their windows included."""
@@ -363,8 +367,9 @@ class Pipeline:
             self.counts.add_error(error.reason, str(error))
         window = self.program.window
         self.parts.planner.refused(order, error, window.index if window else 0)
-        if self.phase is not None and error.cost.target_seconds:
-            self.parts.schedule.record(self.phase, 0)
+        phase = self.program.own(self.phase)
+        if phase is not None and error.cost.target_seconds:
+            self.parts.schedule.record(phase, 0)
 
     def _take_bursts(self) -> None:
         """A burst belongs to the window of its moment, once that has ended."""

@@ -226,16 +226,16 @@ class Planner:
         """Order a burst for the window after this one, if it is worth it.
 
         Args:
-            window: that has just ended.
-            phase: its phase: one without a burst may go on though another one is expected.
-            expected: phase of the next window.
+            window: that has just ended; with the threads of which a burst may be taken.
+            phase: its phase: one without a burst may go on though another one is expected; None if
+                only child processes ran.
+            expected: phase of the next window; None if only child processes run in it.
             is_open: says whether bursts of a phase leave much of its miss ratios open.
         """
-        only_children_ran = not window.thread_samples
-        if only_children_ran or self._backoff.waits(window.index):
-            return None
         if self._schedule.is_new(phase) and not self._schedule.is_new(expected):
             expected = phase
+        if expected is None or self._backoff.waits(window.index):
+            return None
         is_urgent = self._schedule.is_new(expected)
         # A phase without a burst is due from its first window on.
         due_seconds = -self._schedule.windows_left(expected) * window.cpu_seconds

@@ -34,6 +34,8 @@ class Program:
         window: its last one; None before the first.
         phase: the phase of that.
         phases: ids of all its phases.
+        own_phases: those in a window of which the process itself ran: in others child processes
+            did, of which no burst can be had.
         next_phase: phases of the next program have ids from here on.
         bursts: that have told something of it, before the attach included.
         accuracy: of predicted phases.
@@ -57,6 +59,7 @@ class Program:
         self.window: Window | None = None
         self.phase: int | None = None
         self.phases: set[int] = set()
+        self.own_phases: set[int] = set()
         self.next_phase = max([first_phase, *(phase + 1 for phase in known)])
         self.bursts = len(known)  # at least: its first burst is nothing urgent
         self.accuracy = AccuracyTracker()
@@ -76,6 +79,10 @@ class Program:
         """The phase expected next."""
         return self.learners.predictor.predict()
 
+    def own(self, phase: int | None) -> int | None:
+        """Return a phase if a burst can see it, else None."""
+        return phase if phase in self.own_phases else None
+
     def end_window(self, window: Window, phase: int) -> int | None:
         """Note a window; returns the phase that was expected.
 
@@ -85,6 +92,8 @@ class Program:
         """
         predicted = self.predicted_phase
         self.phases.add(phase)
+        if window.thread_samples:
+            self.own_phases.add(phase)
         self.next_phase = max(self.next_phase, phase + 1)
         self.accuracy.update(predicted, phase)
         self.learners.predictor.observe(phase)
@@ -99,6 +108,9 @@ class Program:
         self.learners.paces.merge(gone, into)
         self.closed.merge(gone, into)
         self.phases.discard(gone)
+        if gone in self.own_phases:
+            self.own_phases.remove(gone)
+            self.own_phases.add(into)
         if self.phase == gone:
             self.phase = into
 

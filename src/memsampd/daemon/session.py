@@ -92,14 +92,14 @@ class Session:
 
     @property
     def parts(self) -> SessionParts:
-        """What it is composed of now."""
+        """What it is composed of."""
         return self._parts
 
-    def change(self, parts: SessionParts, config: SessionConfig) -> None:
-        """Go on with other parts, and other choices; what was learned stays."""
+    def change(self, config: SessionConfig) -> None:
+        """Go on with other choices; only ``accesses`` may differ."""
         if self._parts.watchpoints is not None:
             self._parts.watchpoints.suspend()
-        self._parts, self._config = parts, config
+        self._config = config
 
     def run(self) -> str:
         """Observe until something ends it; the target is then as it was.

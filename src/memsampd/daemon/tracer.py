@@ -303,8 +303,7 @@ class TracerThread:
         )
         with contextlib.suppress(BlockingIOError):  # it was meant for an earlier one
             os.eventfd_read(self._seek_end)
-        # Before it comes to code that is sought a thread is elsewhere.
-        close = None if order.seek_ips else self._sample_closely(order, tid)
+        close = self._sample_closely(order, tid)
         self._counter.begin()
         try:
             burst = source.count_lines(request, self._line_bytes, self._counter)
@@ -339,12 +338,13 @@ class TracerThread:
     def _sample_closely(self, order: CaptureOrder, tid: int) -> BranchSamples | None:
         """Sample a thread in quick succession, unless that was of no use lately.
 
-        It tells nothing of bursts whose registers are known at few moments. An event that stays
-        open costs the thread something at each switch.
+        It tells nothing of bursts whose registers are known at few moments. Before it comes to code
+        that is sought a thread is elsewhere. An event that stays open costs the thread something at
+        each switch.
         """
         is_of_use = self._without_moments < _FEW or self._without_moments % _RARELY == 0
         samples = None
-        if order.sample_seconds is not None and is_of_use:
+        if order.sample_seconds is not None and is_of_use and not order.seek_ips:
             samples = self._close_sampler.sample(tid)
         if samples is None or order.is_thinned:
             self._close_sampler.close()

@@ -88,7 +88,7 @@ class AccessClock(Protocol):
         """Take in samples of the running target.
 
         ``cpu_seconds`` is what threads used since the last time, that in the kernel included;
-        rates are told by user time, as samples are.
+        rates are told by user time, as samples are, unless these tell all of it.
         """
 
     def measure(

@@ -85,7 +85,7 @@ class CodeRate(msgspec.Struct, frozen=True):
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """How fast a process went for a while, by its CPU time in user mode.
+    """How fast a process went for a while, by such CPU time as windows are made of.
 
     Attributes:
         accesses_per_cpu_second: loads and stores.

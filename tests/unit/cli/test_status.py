@@ -224,6 +224,11 @@ def test_what_the_first_curve_waits_for_is_told() -> None:
     assert "3 windows, waiting for a burst" in waiting_line(replace(seen, burst_ends={}, errors={}))
     assert "4 tried" in waiting_line(tried)
     assert "waits for too large" in waiting_line(replace(tried, trouble="too large"))
+    for of_children in (seen, replace(seen, idle_seconds=9.0)):
+        told = waiting_line(replace(of_children, child_samples=of_children.samples))
+        assert told == (
+            "step 1 of 3: waiting for the process itself to run: its children have no bursts"
+        )
     assert waiting_line(STATE) == ""
     assert waiting_line(replace(asleep, alive=False)) == ""
 

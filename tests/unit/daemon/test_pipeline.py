@@ -553,6 +553,23 @@ def test_of_code_that_only_child_processes_run_no_burst_is_ordered() -> None:
     assert set(world.orders[-1].thread_samples) == {PID}
 
 
+def test_who_takes_turns_with_its_children_has_bursts_where_it_runs_itself() -> None:
+    """Those that are due: the children's windows are not taken for new code without a burst."""
+    world, ordered_after, left = world_of_seen_code(), set[int](), set[float]()
+    for turn in range(200):
+        world.code, world.pid = (300, PID + 1) if turn % 2 else (7, PID)
+        order = world.turn().order
+        if turn <= 20:  # it is not known yet that they take turns
+            continue
+        if order is not None:
+            ordered_after.add(world.pid)
+            assert set(order.thread_samples) == {PID}
+        if world.pid != PID:
+            left.add(world.pipeline.parts.schedule.windows_left(world.pipeline.phase))
+    assert ordered_after == {PID + 1}
+    assert min(left) > 0  # nothing is due of the children's phase
+
+
 def test_the_first_burst_of_all_waits_for_the_process_itself() -> None:
     world = World(schedule_name="phase-guided", pid=PID + 1)
     assert [world.turn(0.05).order for _ in range(20)] == [None] * 20

@@ -58,12 +58,15 @@ def test_a_phase_without_a_burst_is_tried_though_another_is_expected() -> None:
     assert not planner.hurries(1)
 
 
-def test_no_burst_is_due_in_a_window_of_child_processes() -> None:
-    planner = Planner(schedule(), ledger(), LIMITS)
+def test_no_burst_is_due_where_only_child_processes_are_expected() -> None:
+    wanted = schedule()
+    planner = Planner(wanted, ledger(), LIMITS)
     take_first(planner)
-    of_children = replace(window(3), thread_samples={})
-    assert planner.next(of_children, phase=None, expected=1) is None
-    assert planner.next(window(4), phase=1, expected=1) is not None
+    wanted.record(1, 200_000)
+    wanted.hasten(1)  # it is due
+    assert planner.next(window(3), phase=1, expected=None) is None
+    assert planner.next(window(4), phase=None, expected=None) is None
+    assert planner.next(window(5), phase=None, expected=1) is not None
 
 
 def test_code_of_child_processes_is_not_sought() -> None:

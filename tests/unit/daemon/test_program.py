@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from memsampd.daemon.learners import Known, Learners
 from memsampd.daemon.program import Program
@@ -98,3 +99,15 @@ def test_other_code_is_met_soon_after_other_code_only() -> None:
     runs.goes_on_to_other_code(5.0)
     assert runs.meets_new_code(5.2)
     assert not runs.meets_new_code(6.0)
+
+
+def test_a_phase_is_its_own_once_it_ran_in_it_itself() -> None:
+    """A window without samples of its threads is one of its children."""
+    runs = program()
+    run(runs, 0)
+    assert runs.window is not None
+    for phase in (1, 2):
+        runs.end_window(replace(runs.window, thread_samples={}), phase)
+    assert [runs.own(phase) for phase in (None, 0, 1, 2)] == [None, 0, None, None]
+    runs.merge(0, 1)
+    assert [runs.own(phase) for phase in (0, 1, 2)] == [None, 1, None]

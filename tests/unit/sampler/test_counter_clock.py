@@ -77,6 +77,15 @@ def test_counts_of_a_thread_that_has_the_id_of_another_begin_anew() -> None:
     assert readings.cpu_seconds == pytest.approx((9 + 1 + 2 + 2) * 1e-3)
 
 
+def test_the_cpu_time_of_a_thread_that_goes_on_under_the_id_of_another() -> None:
+    """The first one of an hour has ended, as the other one has executed a program."""
+    readings, zero = Readings(NO_COUNTERS), (0, 0, 0, 0)
+    readings.elapsed(samples((7, 1, 3_600_000 * MS, 0, zero)))
+    later = samples((7, 2, 2 * MS, 0, zero), (7, 2, 5 * MS, 0, zero))
+    assert readings.elapsed(later) == pytest.approx([0.0, 0.003])
+    assert readings.elapsed(samples((7, 2, 7 * MS, 0, zero))) == pytest.approx([0.002])
+
+
 def test_counters_that_others_had_are_told_of() -> None:
     """Half of the time another user had them: the rate is that of the other half."""
     readings, clock = Readings(COUNTERS), CounterClock()
@@ -183,6 +192,22 @@ def test_rates_are_told_by_user_time() -> None:
     assert speed.instructions_per_cpu_second == pytest.approx(4500)
     assert speed.cycles_per_instruction == pytest.approx(1.0)
     assert speed.cpu_seconds == pytest.approx(count * 0.002)
+
+
+def test_rates_are_told_by_all_cpu_time_where_samples_are() -> None:
+    """A PMU's branches: windows are all CPU time, too. The turn ended in the kernel."""
+    clock, count = CounterClock(), 40
+    seconds = (np.arange(1, count + 1) * 0.002).tolist()
+    made = branch_samples([100] * count, seconds, going(1000, count))
+    clock.add(replace(made, cpu_seconds=np.full(count, 0.002)), {7: 0.12})
+    found = clock.measure(stretch(0.04, [100]))
+    assert found is not None
+    assert found[0].accesses_per_cpu_second == pytest.approx(500_000)
+    (rate,) = clock.rates(0.0, 0.1)
+    assert rate.accesses_per_cpu_second == pytest.approx(500_000)
+    speed = clock.speed(0.0, 0.1)
+    assert speed is not None
+    assert speed.accesses_per_cpu_second == pytest.approx(500_000)
 
 
 def test_what_cannot_be_told_is_not_guessed() -> None:

@@ -71,6 +71,13 @@ def test_what_is_not_known_is_one(samples: dict[int, int], used: dict[int, float
     assert times.factor({7}, 20.0, 20.1) == 1.0
 
 
+def test_samples_that_tell_all_cpu_time_leave_nothing_to_convert() -> None:
+    """As a PMU's branches, of which none came while the thread was in the kernel."""
+    times, samples = UserTime(), sampled(10.0, {7: 100})
+    times.add(replace(samples, cpu_seconds=np.full(100, 0.0015)), {7: 0.25})
+    assert times.factor({7}, 10.1, 10.2) == 1.0
+
+
 def test_lost_samples_were_not_in_the_kernel() -> None:
     """As where memsampd gets no CPU for seconds, and its buffers overflow."""
     times = UserTime()

@@ -18,12 +18,13 @@ from memsampd.daemon.accesses import (
     source_name,
     tracing_thread,
 )
-from memsampd.daemon.composition import change_accesses, compose
+from memsampd.daemon.composition import compose
 from memsampd.daemon.config import SessionConfig
 from memsampd.daemon.node.budget import Costs
 from memsampd.daemon.node.discovery import ProcessKey
 from memsampd.daemon.node.resting import REST_SECONDS, RestingTracer
 from memsampd.daemon.own_cpu import CpuAccount
+from memsampd.daemon.pipeline_parts import change_parts
 from memsampd.daemon.session import Session
 from memsampd.daemon.store.database import ProfileStore
 from memsampd.daemon.surroundings import Surroundings
@@ -195,9 +196,10 @@ class Attachment:
         source = source_name(config)
         if source == tracer.source_name:
             return None
-        around, stack = self._common.around, self._live.stack
-        change_accesses(session, config, around, stack, _share_of_files())
-        tracer.change(self._tracer_maker(config, session.parts.own_cpu), source)
+        parts = session.parts
+        change_parts(parts.pipeline, config, self._common.around, parts.clock_name)
+        session.change(config)
+        tracer.change(self._tracer_maker(config, parts.own_cpu), source)
         return accesses
 
     def _choose(self, config: SessionConfig, refusal: TargetError | None) -> Accesses:

@@ -27,7 +27,7 @@ class CounterClock:
     What was counted up to a sample counts for the code of a burst if that sample and the one
     before of its thread were found in it. Counters count instructions' loads and stores: one that
     gathers many words, or crosses a line, counts once. They count user mode only, but the time that
-    they count is all CPU time: rates are converted to user time.
+    they count is all CPU time: rates are converted to user time, where windows are made of that.
     """
 
     name = "counters"

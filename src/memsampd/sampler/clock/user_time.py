@@ -1,7 +1,9 @@
 """How much CPU time of a thread a second in user mode stands for.
 
-Samples are taken in user mode only, so windows are made of user time. Between two samples a thread
-was in the kernel as well: it touched pages for the first time, or made calls.
+Samples of the timer and of ticks are taken in user mode only, so windows are made of user time.
+Between two samples a thread was in the kernel as well: it touched pages for the first time, or made
+calls. Samples that each tell their CPU time tell all of it, and so do windows of them: there is
+nothing to convert.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 import msgspec
+import numpy as np
 
 from memsampd.sampler.records import BranchSamples
 
@@ -52,14 +55,16 @@ class UserTime:
             cpu_seconds: CPU time by thread; of others nothing is learned, nor where samples were
                 lost, which would count as time in the kernel.
         """
+        if samples.cpu_seconds is not None:
+            return
         if samples.overflowed or samples.lost > _LOST_MOST * len(samples):
             return
-        each = samples.each_cpu_seconds
         end_seconds = float(samples.time_seconds[-1])
         for tid, used in cpu_seconds.items():
             own = samples.tid == tid
-            user = samples.weight * float(each[own].sum())
-            part = _Part(end_seconds, used, user, int(own.sum()))
+            count = int(np.count_nonzero(own))
+            user = samples.weight * samples.period_seconds * count
+            part = _Part(end_seconds, used, user, count)
             self._parts.setdefault(tid, deque(maxlen=_TURNS)).append(part)
         while len(self._parts) > _THREADS:
             self._parts.pop(next(iter(self._parts)))

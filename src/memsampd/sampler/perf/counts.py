@@ -15,6 +15,9 @@ from memsampd.sampler.perf.groups import EventGroup
 from memsampd.sampler.records import Counted
 
 _SHARED_LESS_THAN = 0.95  # of the time: less is told
+# By which a thread's CPU time goes back where another one has its id: one that has executed a
+# program goes on under that of the first thread.
+_ANOTHERS_NS = 10_000_000_000
 
 
 class CounterSet(msgspec.Struct, frozen=True):
@@ -107,6 +110,8 @@ class Readings:
             # Its events were opened one after the other: their times differ by so much for ever.
             enabled = np.maximum.accumulate(samples["enabled_ns"][rows].astype(np.int64))
             before = self._enabled.get(tid, 0)
+            if before - enabled[0] > _ANOTHERS_NS:
+                before = int(enabled[0])
             enabled = np.maximum(enabled, before)
             elapsed[rows] = np.diff(enabled, prepend=before) * 1e-9
             self._enabled[tid] = int(enabled[-1])

@@ -190,7 +190,8 @@ class PerCpuRings:
         """Sample again, after ``suspend``."""
         threads = list_threads(self._options.pid)
         try:
-            if len(threads) != self._asked_threads:  # it takes too long to be asked each time
+            is_short = len(threads) > self._most_threads
+            if is_short or len(threads) != self._asked_threads:  # it takes long to be asked
                 self._asked_threads = len(threads)
                 files = self._options.files_of_a_thread * len(self._cpus)
                 self._most_threads = self._options.affordable(len(threads), files, len(self._rings))

@@ -106,7 +106,7 @@ class StreamedBranches(Closing, BranchSource):
             raise CapabilityError("sampling for a part of the time", self.not_thinned)
 
     def latest(self, count: int) -> BranchSamples:
-        """Return so many of the latest samples that are to be read, to be read all the same.
+        """Return so many of the latest samples of the process itself, to be read all the same.
 
         None where fewer have come since the last look or read, or an exec among them.
         """
@@ -306,7 +306,7 @@ class TaskClockSource(StreamedBranches):
             time.sleep(min(left_seconds, _PAUSE_SECONDS))
 
     def latest(self, count: int) -> BranchSamples:
-        """Return so many of the latest samples that are to be read, to be read all the same.
+        """Return so many of the latest samples of the process itself, to be read all the same.
 
         None where fewer have come since the last look or read, or an exec among them.
         """

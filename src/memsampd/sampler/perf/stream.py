@@ -91,13 +91,13 @@ class SampleStream(Closing):
         return replace(drained, samples=self._asked_for(samples), events=(), gone=gone)
 
     def latest(self, count: int) -> NDArray[np.void]:
-        """Return the latest of the samples that are to be read, in order of time.
+        """Return the latest samples of the process itself that are to be read, in order of time.
 
         None where fewer have come since the last look or read, or an exec of the process among
         them.
         """
         found = self._rings.peek()
-        samples = self._asked_for(self._after_held(found))
+        samples = self._own(self._after_held(found))
         looked_at, self._looked_at = self._looked_at, len(samples)
         has_exec = any(each.kind == "exec" and each.pid == self._pid for each in found.events)
         is_enough = len(samples) - looked_at >= count and not has_exec
@@ -110,10 +110,11 @@ class SampleStream(Closing):
 
     def _asked_for(self, samples: NDArray[np.void]) -> NDArray[np.void]:
         """Without those of child processes, unless these are followed."""
-        if self._follow_forks:
-            return samples
-        is_ours = samples["pid"] == self._pid
-        return samples if is_ours.all() else samples[is_ours]
+        return samples if self._follow_forks else self._own(samples)
+
+    def _own(self, samples: NDArray[np.void]) -> NDArray[np.void]:
+        is_own = samples["pid"] == self._pid
+        return samples if is_own.all() else samples[is_own]
 
     def take_events(self) -> tuple[TaskEvent, ...]:
         """Births, ends and execs of threads that came with the samples read since last asked."""

@@ -46,8 +46,9 @@ class PerThreadRings:
         self._threads: dict[int, tuple[list[tuple[int, ...]], _core.PerfRing]] = {}
         self._last: list[Drained] = []  # from rings that were closed
         self._is_suspended = False
-        # How many threads there were, and had a ring, when there were no more descriptors.
-        self._full: tuple[int, int] | None = None
+        # How many threads there were, and had a ring, when there were no more descriptors; and in
+        # which second that was: others may give some back.
+        self._full: tuple[int, int, int] | None = None
         self._rng = random.Random(options.seed)
         try:
             self._find_threads()
@@ -62,7 +63,8 @@ class PerThreadRings:
         while True:
             threads = list_threads(options.pid)
             new = [tid for tid in threads if tid not in self._threads]
-            if not new or (len(threads), len(self._threads)) == self._full:
+            now = int(time.monotonic())
+            if not new or (len(threads), len(self._threads), now) == self._full:
                 return
             room = options.affordable(len(new), files, len(self._threads) * files)
             chosen = new if len(new) <= room else self._rng.sample(new, room)
@@ -73,7 +75,7 @@ class PerThreadRings:
                 for tid in before:
                     self._close_thread(tid)
             if len(chosen) < len(new):  # it takes too long to be asked each time
-                self._full = len(threads), len(self._threads)
+                self._full = len(threads), len(self._threads), now
                 options.check_files((len(self._threads) + 1) * files)
                 raise CapabilityError(
                     f"process {options.pid} has more threads than descriptors are left for",
@@ -176,7 +178,7 @@ class PerThreadRings:
 
     def resume(self) -> None:
         """Sample again, after ``suspend``."""
-        self._is_suspended = False
+        self._is_suspended, self._full = False, None
         self._find_new()
         self.ended = not self._threads
 

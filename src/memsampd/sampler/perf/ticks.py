@@ -389,7 +389,7 @@ class TickSource(StreamedBranches):
         return np.where(is_known, at_seconds, np.nan)
 
     def latest(self, count: int) -> BranchSamples:
-        """Return so many of the latest samples that are to be read, to be read all the same.
+        """Return so many of the latest samples of the process itself, to be read all the same.
 
         Fewer where some of them were not of user code; none where fewer have come since the last
         look or read, or an exec among them.
