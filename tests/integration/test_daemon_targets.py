@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -385,6 +386,22 @@ def test_who_comes_to_another_rule_is_observed_as_that_one_says(
     assert seen[0][0] is seen[1][0]
     assert seen[1][0] is not seen[2][0]
     in_a_thread(lambda: node.run(0.0))
+
+
+def test_whatever_holds_up_the_loop_is_part_of_its_pass(tmp_path: Path) -> None:
+    took_seconds = []
+
+    def list_pids() -> list[int]:
+        began = time.monotonic()
+        time.sleep(0.1)
+        took_seconds.append(time.monotonic() - began)
+        node.stop()
+        return []
+
+    state, reader = StateFile(tmp_path / "state"), ProcessReader(list_pids=list_pids)
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig, reader)
+    in_a_thread(node.run)
+    assert node.status().loop_seconds >= took_seconds[0]
 
 
 def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path) -> None:
