@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -333,10 +334,10 @@ def test_where_accesses_come_from_is_kept_though_a_rule_chose_the_process(
         AskedFor(key.pid, key.start_ticks, me.uid, me.gid, "watchpoints", is_wish=True),
     )
     observe(lambda node: None, accesses="bursts")
-    observe(lambda node: None, accesses="bursts", watchpoints=False)  # it cannot be had
+    observe(lambda node: None, accesses="bursts", watchpoints=False)  # it cannot be had now
     observe(lambda node: node.targets.let_go(key.pid, me), accesses="bursts")
     observe(lambda node: None, accesses="bursts")
-    assert wishes == ["bursts", "watchpoints", "watchpoints", "bursts"]
+    assert wishes == ["bursts", "watchpoints", "bursts", "watchpoints", "bursts"]
     assert state.read() == ()
     # Whose it is not has no say, be it that it has become another's since.
     state.write(
@@ -344,6 +345,63 @@ def test_where_accesses_come_from_is_kept_though_a_rule_chose_the_process(
     )
     observe(lambda node: None, accesses="bursts")
     assert wishes[-1] == "bursts"
+
+
+def test_what_was_asked_for_is_taken_up_though_its_accesses_cannot_be_had_so_now(
+    tmp_path: Path, busy: subprocess.Popen[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    key, state = key_of(busy.pid), StateFile(tmp_path / "state")
+    kept = AskedFor(key.pid, key.start_ticks, os.geteuid(), os.getegid(), "watchpoints")
+    state.write([kept])
+    config = NodeConfig(session=SessionOptions(watchpoints=False))
+    node = Node(config, (), tmp_path / "s", state, Notifier({}), lambda: config)
+    node.targets.take_up()
+    assert [each.wanted.config.accesses for each in node.targets] == ["auto"]
+    assert "do not come from watchpoints, as a user chose" in caplog.text
+    in_a_thread(lambda: node.run(0.0))
+    assert state.read() == (kept,)
+
+
+def test_who_comes_to_another_rule_is_observed_as_that_one_says(
+    tmp_path: Path, busy: subprocess.Popen[str]
+) -> None:
+    """Another name alone makes no other target of it."""
+    key, reader = key_of(busy.pid), ProcessReader(list_pids=lambda: [busy.pid])
+
+    def config(name: str, max_stop: float) -> NodeConfig:
+        own = SessionOptions(max_stop=max_stop)
+        return NodeConfig(rules=(Rule(name=name, user=os.geteuid(), session=own),))
+
+    state = StateFile(tmp_path / "state")
+    node = Node(config("a", 0.005), (), tmp_path / "s", state, Notifier({}), NodeConfig, reader)
+    seen = []
+    for name, max_stop in (("a", 0.005), ("b", 0.005), ("c", 0.001)):
+        node.targets.use(config(name, max_stop))
+        node.targets.scan()
+        (target,) = node.targets
+        seen.append((target, target.wanted))
+    assert all(wanted.key == key for _, wanted in seen)
+    assert [wanted.rule for _, wanted in seen] == ["a", "b", "c"]
+    assert [wanted.config.max_stop_seconds for _, wanted in seen] == [0.005, 0.005, 0.001]
+    assert seen[0][0] is seen[1][0]
+    assert seen[1][0] is not seen[2][0]
+    in_a_thread(lambda: node.run(0.0))
+
+
+def test_whatever_holds_up_the_loop_is_part_of_its_pass(tmp_path: Path) -> None:
+    took_seconds = []
+
+    def list_pids() -> list[int]:
+        began = time.monotonic()
+        time.sleep(0.1)
+        took_seconds.append(time.monotonic() - began)
+        node.stop()
+        return []
+
+    state, reader = StateFile(tmp_path / "state"), ProcessReader(list_pids=list_pids)
+    node = Node(NodeConfig(), (), tmp_path / "s", state, Notifier({}), NodeConfig, reader)
+    in_a_thread(node.run)
+    assert node.status().loop_seconds >= took_seconds[0]
 
 
 def test_turns_that_take_long_let_others_in_and_everybody_has_one(tmp_path: Path) -> None:

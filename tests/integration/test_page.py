@@ -259,12 +259,20 @@ def test_on_a_telephone_nothing_is_cut_off(
 
 
 def test_who_tells_nothing_new_is_not_live(chromium: Chromium, tmp_path: Path) -> None:
-    """The server answers all the same, and with the same."""
+    """The server answers all the same, and with the same.
+
+    A session that is over tells nothing while it lingers; a daemon that tells nothing hangs.
+    """
     connection = "document.querySelector('#connection')"
-    old = replace(now_snapshot(), time_seconds=time.monotonic() - 120)
+    long_ago = time.monotonic() - 120
+    old = replace(now_snapshot(), time_seconds=long_ago)
     with serving(old) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(web.url)
         browser.until(f"{connection}?.innerText.startsWith('nothing new for 2 min')")
+        assert not browser.evaluate(f"{connection}.innerText.includes('hangs')")
+        assert not browser.evaluate(f"{connection}.classList.contains('lost')")
+        web.publish_node(replace(lasting_node_status(), time_seconds=long_ago))
+        browser.until(f"{connection}.innerText.endsWith(': memsampd hangs')")
         assert browser.evaluate(f"{connection}.classList.contains('lost')")
         web.publish_node(lasting_node_status())
         browser.until(f"{connection}.innerText.startsWith('live')")

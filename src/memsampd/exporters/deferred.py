@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 class DeferredPrometheus:
     """A :class:`~memsampd.exporters.prometheus.PrometheusExporter` from the first reader on.
 
-    Until then it only remembers what it would show. Counters that depend on every state since the
-    attach begin with the state that is read first.
+    Until then it only remembers what it would show.
 
     Args:
         kept_seconds: for so long the last state of a target that ended waits for a reader.

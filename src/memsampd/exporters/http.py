@@ -55,7 +55,7 @@ class MetricsServer:
         self.port: int = self._socket.getsockname()[1]
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._closed = False
-        self._has_told = False
+        self._is_short = False  # of descriptors or memory
         self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
         self._thread.start()
 
@@ -85,18 +85,23 @@ class MetricsServer:
                 server = server or self._load()
                 server.answer()
             except (OSError, ImportError) as error:  # a module may not be found without descriptors
-                self._tell(error)
+                if not self._is_short:
+                    logger.warning("/metrics is not served until there is room for it: %s", error)
+                self._is_short = True
                 closing.poll(1000 * _PAUSE_SECONDS)  # who asks waits: poll would return at once
+            else:
+                if self._is_short:
+                    logger.info("/metrics is served again")
+                self._is_short = False
         if server is not None:
             server.server_close()
 
-    def _tell(self, error: Exception) -> None:
-        if not self._has_told:
-            self._has_told = True
-            logger.warning("/metrics is not served until there is room for it: %s", error)
-
     def _load(self) -> RequestServer:
-        """What only serves requests takes as much CPU time as several bursts to be loaded."""
+        """What only serves requests takes as much CPU time as several bursts to be loaded.
+
+        All of it is loaded here: who asks waits where there is no descriptor to do it with.
+        """
+        import memsampd.exporters.prometheus  # noqa: F401 (what the text is made by)
         from memsampd.exporters.rendered import RenderedMetrics
         from memsampd.exporters.serving import RequestServer
 

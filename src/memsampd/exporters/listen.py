@@ -8,6 +8,8 @@ import socket
 from memsampd.errors import CapabilityError, UsageError
 
 DEFAULT_LISTEN = "127.0.0.1:9753"
+NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of accept(2) where there is no descriptor or no memory: who connects still waits."""
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import socket
@@ -18,6 +17,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from memsampd import __version__
 from memsampd.exporters.hosts import host_of, may_be_asked_as
+from memsampd.exporters.listen import NO_ROOM
 from memsampd.exporters.rendered import RenderedMetrics
 
 logger = logging.getLogger(__name__)
@@ -27,8 +27,6 @@ _STUCK_SECONDS = 5.0
 _MOST_CONNECTIONS = 32
 # Whoever asks byte by byte, or reads so, is not stuck, and is hung up on all the same.
 _LONGEST_SECONDS = 30.0
-
-_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 _PLAIN = "text/plain; charset=utf-8"
 _LANDING_PAGE = f"""<!doctype html>
@@ -86,7 +84,7 @@ class RequestServer(ThreadingWSGIServer):
         try:
             return super().get_request()
         except OSError as error:
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:
                 self._refusal = error
             raise
 

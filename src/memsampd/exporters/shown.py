@@ -52,9 +52,6 @@ class ShownSnapshots:
         self.is_unread = False
         return shown
 
-    def __contains__(self, pid: int) -> bool:
-        return pid in self._latest
-
     def _forget_expired(self) -> None:
         now = self._monotonic()
         self._forget([pid for pid, until in self._ended.items() if until < now])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import selectors
@@ -18,6 +17,7 @@ from memsampd.daemon.node.control_socket import listen, lock
 from memsampd.daemon.node.peers import Peer, peer_at
 from memsampd.daemon.node.protocol import VERSION, Document, Request, line_of, refusal, request_of
 from memsampd.errors import MemsampdError
+from memsampd.exporters.listen import NO_ROOM
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class ControlServer(Closing):
         try:
             to, _ = self._listener.accept()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            if error.errno in NO_ROOM:
                 self._rest_listener()
             return  # or it has gone again
         to.setblocking(False)

@@ -49,7 +49,7 @@ class ProcessFacts:
         uid: effective user id.
         user: name of that user, or the number as text.
         cgroup: control group, as ``/system.slice/nginx.service``; empty where unknown.
-        cpu_share: CPU time since the scan before, as a share of one CPU.
+        cpu_share: CPU time since the scan before, as a share of one CPU; None: not known yet.
     """
 
     key: ProcessKey
@@ -59,7 +59,7 @@ class ProcessFacts:
     uid: int
     user: str
     cgroup: str
-    cpu_share: float
+    cpu_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +135,8 @@ def choose(
     The first rule that matches a process, and asks for no more CPU time than it uses, has it; where
     none does, the first such rule that follows an ancestor of it, the nearest one's first. Where
     a rule has no room for all, those that are targets already stay, then those that use most CPU
-    time come. A target stays though it uses less CPU time than its rule asks of a new one: it comes
-    and goes with its program, not with its load.
+    time come. A target comes and goes with its program, not with its load: it stays though it uses
+    less CPU time than its rule asks of a new one, and goes to no other rule because it uses more.
 
     Args:
         rules: in order.
@@ -147,20 +147,32 @@ def choose(
     """
 
     def uses_enough(rule: Rule, facts: ProcessFacts) -> bool:
-        return kept.get(facts.key) == rule.name or facts.cpu_share >= rule.least_cpu
+        kept_by = stays.get(facts.key)
+        if kept_by is None:
+            return (facts.cpu_share or 0.0) >= rule.least_cpu
+        return rule is kept_by or not rule.least_cpu
 
     everyone = list(processes)
+    by_name = {rule.name: rule for rule in rules}
+    stays = {  # targets by a rule that holds for them still
+        facts.key: rule
+        for facts in everyone
+        if (rule := by_name.get(kept.get(facts.key, ""))) is not None
+        and (rule.follow_children or matches(rule, facts))
+    }
     own: dict[ProcessKey, Rule] = {}
     followed: dict[ProcessKey, list[Rule]] = {}  # those that its children may be targets of
     for facts in everyone:
         matching = [each for each in rules if matches(each, facts)]
+        if facts.cpu_share is None and facts.key not in stays:
+            matching = matching[:1]  # others once it is known whether it uses enough for this one
         rule = next((each for each in matching if uses_enough(each, facts)), None)
         if rule is not None:
             own[facts.key] = rule
             matching = [rule]
         # Who uses too little for all of them may have children that use enough.
         followed[facts.key] = [each for each in matching if each.follow_children]
-    descended = _descended(everyone, own, followed, {rule.name: rule for rule in rules}, kept)
+    descended = _descended(everyone, own, followed, stays)
     by_rule: dict[str, list[Found]] = {rule.name: [] for rule in rules}
     for facts in everyone:
         candidates = [own[facts.key]] if facts.key in own else descended.get(facts.key, ())
@@ -180,15 +192,14 @@ def choose(
 
 def _rank(found: Found, kept: Mapping[ProcessKey, str]) -> tuple[bool, float, ProcessKey]:
     key = found.facts.key
-    return kept.get(key) != found.rule.name, -found.facts.cpu_share, key
+    return kept.get(key) != found.rule.name, -(found.facts.cpu_share or 0.0), key
 
 
 def _descended(
     everyone: Sequence[ProcessFacts],
     own: Collection[ProcessKey],
     followed: Mapping[ProcessKey, Sequence[Rule]],
-    rules: Mapping[str, Rule],
-    kept: Mapping[ProcessKey, str],
+    stays: Mapping[ProcessKey, Rule],
 ) -> dict[ProcessKey, tuple[Rule, ...]]:
     """By process that has no rule of its own, the rules that follow its ancestors, nearest first.
 
@@ -199,8 +210,7 @@ def _descended(
         everyone: all processes.
         own: those that have a rule of their own.
         followed: by process, the rules that it matches and that follow its children.
-        rules: by name.
-        kept: processes that are targets by a rule now, with the rule's name.
+        stays: by process, the rule that it is a target by now, and may stay one.
     """
     descended: dict[ProcessKey, tuple[Rule, ...]] = {}
     handed_on = {key.pid: tuple(found) for key, found in followed.items()}
@@ -211,7 +221,7 @@ def _descended(
             if facts.key in own:
                 continue
             found = handed_on.get(facts.parent_pid, ())
-            kept_by = rules.get(kept.get(facts.key, ""))
+            kept_by = stays.get(facts.key)
             if kept_by is not None and kept_by.follow_children:
                 found = _once_each((kept_by, *found))
             if found != descended.get(facts.key, ()):
@@ -292,11 +302,11 @@ class ProcessReader:
     def _read(self, stat: ProcessStat, old: _Known | None, elapsed: float | None) -> _Known:
         """What is known of one process after this scan."""
         if old is None:
-            return _Known(stat, self._read_all(stat, 0.0), 0)
+            return _Known(stat, self._read_all(stat, None), 0)
         ticks = (stat.user_ticks + stat.system_ticks) - (
             old.stat.user_ticks + old.stat.system_ticks
         )
-        share = ticks / os.sysconf("SC_CLK_TCK") / elapsed if elapsed else 0.0
+        share = ticks / os.sysconf("SC_CLK_TCK") / elapsed if elapsed else None
         facts = replace(old.facts, parent_pid=stat.parent_pid, cpu_share=share)
         if stat.is_half_made:
             return _Known(stat, facts, _READ_AGAIN_SCANS)
@@ -304,7 +314,7 @@ class ProcessReader:
             return _Known(stat, self._read_all(stat, share), 0)
         return _Known(stat, facts, old.scans + 1)
 
-    def _read_all(self, stat: ProcessStat, cpu_share: float) -> ProcessFacts:
+    def _read_all(self, stat: ProcessStat, cpu_share: float | None) -> ProcessFacts:
         folder = self._proc / str(stat.pid)
         uid = read_status(stat.pid, self._proc).uid
         return ProcessFacts(

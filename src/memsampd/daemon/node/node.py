@@ -22,6 +22,7 @@ from memsampd.daemon.node.config import ConfigError, NodeConfig
 from memsampd.daemon.node.control import ControlServer
 from memsampd.daemon.node.discovery import ProcessReader
 from memsampd.daemon.node.notify import Notifier
+from memsampd.daemon.node.passes import LongestPass
 from memsampd.daemon.node.peers import Peer
 from memsampd.daemon.node.protocol import Document, Request
 from memsampd.daemon.node.state import StateFile
@@ -105,7 +106,7 @@ class Node:
         self._scan_due = self._tick_due = self._publish_due = now_seconds
         self._scan_allowed = self._ticked_seconds = now_seconds
         self._burst_seconds = 0.0  # for which bursts were allowed so far
-        self._longest_pass = (now_seconds, 0.0)
+        self._longest_pass = LongestPass()
         self._reload_trouble = ""
         self._is_stopping = self._is_reloading = False
         self._awaken, self._waken = socket.socketpair()
@@ -158,7 +159,10 @@ class Node:
             while not self._is_stopping and (now_seconds := time.monotonic()) < end:
                 pause = min(self._next_due(), end) - now_seconds
                 poll.poll(max(pause, 0.0) * 1000)
+                began = time.monotonic()
                 self._turn()
+                now_seconds = time.monotonic()
+                self._longest_pass.note(now_seconds, now_seconds - began)
 
     def _next_due(self) -> float:
         return min(self._scan_due, self._tick_due, self.targets.next_due())
@@ -172,9 +176,7 @@ class Node:
             self._is_reloading = False
             with logged_only("reading the configuration again"):
                 self._reload()
-        began = time.monotonic()
         self.targets.take_turns(_TURNS_SECONDS, self._budget.pace)
-        self._note_pass(time.monotonic() - began)
         if time.monotonic() >= self._scan_due:
             self._scan_due = time.monotonic() + self._config.scan_seconds
             with logged_only("looking for processes"):
@@ -187,12 +189,6 @@ class Node:
             self._publish_due = time.monotonic() + self._publish_seconds()
             with logged_only("telling the node's state"):
                 self._publish_node()
-
-    def _note_pass(self, seconds: float) -> None:
-        now_seconds = time.monotonic()
-        since, longest = self._longest_pass
-        if seconds >= longest or now_seconds - since >= 60.0:
-            self._longest_pass = now_seconds, seconds
 
     def _tick(self) -> None:
         """Once a second: budgets, who has bursts, what is told."""
@@ -276,7 +272,7 @@ class Node:
             rss_bytes=rss_bytes,
             open_descriptors=open_descriptors,
             threads=threads,
-            loop_seconds=self._longest_pass[1],
+            loop_seconds=self._longest_pass.seconds,
             ended_targets=self.targets.ended,
             reload_trouble=self._reload_trouble,
             store_trouble="" if self._store is None else self._store.trouble,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
-from memsampd.daemon.config import AccessChoice
+from memsampd.daemon.config import AccessChoice, SessionConfig
 from memsampd.daemon.node.attachment import Common
 from memsampd.daemon.node.budget import Costs, Rotation
 from memsampd.daemon.node.config import (
@@ -146,28 +146,36 @@ class Targets:
     def _take(self, key: ProcessKey, found: Found) -> None:
         """Observe what a rule chose."""
         known = self._targets.get(key)
+        if known is not None and known.wanted.rule == found.rule.name:
+            return
+        wanted = self._chosen(key, found.rule)
         if known is None:
-            try:
-                self._add(self._chosen(key, found.rule))
-            except UsageError as error:  # the configuration is another than when it was wished for
-                logger.warning("process %d is not observed: %s", key.pid, error)
-                self._let_go.add(key)
-        elif known.wanted.asked_by is None and known.wanted.rule != found.rule.name:
-            known.wanted = replace(known.wanted, rule=found.rule.name)
-            self._follow_configuration(known)
+            self._add(wanted)
+        elif known.wanted.config == wanted.config:
+            known.wanted = wanted
+        else:  # a session has most of its settings for good
+            self._remove(known, ended=False)
+            self._add(wanted)
 
     def _chosen(self, key: ProcessKey, rule: Rule) -> Wanted:
-        """What a rule wants, but for what somebody does who may have the process.
-
-        Raises:
-            UsageError: that does not go together with the configuration.
-        """
-        wish, own = self._wishes.get(key), rule.session
+        """What a rule wants, but for what somebody does who may have the process."""
+        wish = self._wishes.get(key)
         # It may have become another program since they said so.
         accesses = wish.accesses if wish and _may_have(peer_of(wish.uid, wish.gid), key) else None
-        if accesses is not None:
-            own = msgspec.structs.replace(own, accesses=accesses)
-        return Wanted(key, rule.name, session_config(self._config.session, own), accesses=accesses)
+        config = self._settings(key, rule.session, accesses)
+        return Wanted(key, rule.name, config, accesses=accesses)
+
+    def _settings(
+        self, key: ProcessKey, own: SessionOptions, accesses: AccessChoice | None
+    ) -> SessionConfig:
+        """Settings with what somebody chose once, unless the configuration excludes that now."""
+        try:
+            chosen = msgspec.structs.replace(own, accesses=accesses or own.accesses)
+            return session_config(self._config.session, chosen)
+        except UsageError as error:
+            what = f"{accesses}, as a user chose: {error.cause}"
+            logger.warning("accesses of process %d do not come from %s", key.pid, what)
+            return session_config(self._config.session, own)
 
     def have_forked(self) -> bool:
         """Whether one whose rule follows children has forked since this was asked last."""
@@ -237,7 +245,8 @@ class Targets:
 
     def _begin(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> None:
         self._check_room(peer)
-        target = self._add(self._asked_for(key, peer, accesses))
+        config = session_config(self._config.session, SessionOptions(accesses=accesses))
+        target = self._add(Wanted(key, USER_RULE, config, peer, accesses))
         if not target.turn(time.monotonic()):
             self._remove(target, ended=True)
             check_owner(peer, key.pid)
@@ -276,15 +285,6 @@ class Targets:
             self._keep_asked_for()
         return target
 
-    def _asked_for(self, key: ProcessKey, peer: Peer, accesses: AccessChoice | None) -> Wanted:
-        """What somebody wants.
-
-        Raises:
-            UsageError: it does not go together with the configuration.
-        """
-        own = SessionOptions(accesses=accesses)
-        return Wanted(key, USER_RULE, session_config(self._config.session, own), peer, accesses)
-
     def _keep_asked_for(self) -> None:
         asked_for = (
             AskedFor(
@@ -311,7 +311,8 @@ class Targets:
                 logger.info("process %d is not taken up: it is not the user's now", each.pid)
             else:
                 with logged_only(f"taking up process {each.pid}"):
-                    self._add(self._asked_for(each.key, peer, each.accesses))
+                    config = self._settings(each.key, SessionOptions(), each.accesses)
+                    self._add(Wanted(each.key, USER_RULE, config, peer, each.accesses))
 
     # -- begin and end -------------------------------------------------------------------------
 

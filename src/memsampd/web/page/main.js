@@ -11,7 +11,7 @@ import { curveTable, heatTable, make, phaseTable } from "./tables.js";
 const EVERY_MS = 2000;
 const SLOW_EVERY_MS = 10_000; // for long ranges, whose steps are long
 const PIXELS_A_POINT = 3;
-const OLD_SECONDS = 60; // memsampd tells something every few seconds
+const OLD_SECONDS = 60; // a daemon tells something every few seconds, and so does a session that is not over
 const THEMES = ["system", "light", "dark"];
 
 const $ = (id) => document.getElementById(id);
@@ -199,7 +199,7 @@ async function refresh() {
       draw();
       await fetchTarget();
       draw();
-      sayAge(found.node_age_seconds ?? found.last_snapshot_age_seconds ?? 0);
+      sayAge(found);
     } while (again);
   } catch (error) {
     say(`no answer: ${error.message}`, true);
@@ -209,8 +209,10 @@ async function refresh() {
 }
 
 /** The server answers; whether there is still somebody who tells it something is another matter. */
-function sayAge(seconds) {
-  if (seconds > OLD_SECONDS) say(`nothing new for ${format.seconds(seconds)}: memsampd hangs`, true);
+function sayAge(found) {
+  const isDaemon = found.node_age_seconds !== null;
+  const seconds = found.node_age_seconds ?? found.last_snapshot_age_seconds ?? 0;
+  if (seconds > OLD_SECONDS) say(`nothing new for ${format.seconds(seconds)}${isDaemon ? ": memsampd hangs" : ""}`, isDaemon);
   else say(`live, ${format.clock(Date.now() / 1000)}`, false);
 }
 

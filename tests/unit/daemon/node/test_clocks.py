@@ -104,7 +104,11 @@ def test_a_ledger_grants_nothing_for_time_in_which_the_target_did_not_run() -> N
 def test_scans_at_the_same_moment_and_after_a_leap() -> None:
     now = [100.0]
     reader = ProcessReader(list_pids=lambda: [os.getpid()], now=lambda: now[0])
+    shares = []
     for leap in (0.0, 0.0, DAY):
         now[0] += leap
         (facts,) = reader.scan()
-        assert 0 <= facts.cpu_share < 0.01
+        shares.append(facts.cpu_share)
+    assert shares[:2] == [None, None]
+    assert shares[2] is not None
+    assert 0 <= shares[2] < 0.01

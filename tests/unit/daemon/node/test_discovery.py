@@ -33,7 +33,9 @@ NGINX = ProcessFacts(
 )
 
 
-def process(pid: int, parent: int = 1, command: str = "nginx", cpu: float = 0.1) -> ProcessFacts:
+def process(
+    pid: int, parent: int = 1, command: str = "nginx", cpu: float | None = 0.1
+) -> ProcessFacts:
     return replace(NGINX, key=ProcessKey(pid, 5), parent_pid=parent, command=command, cpu_share=cpu)
 
 
@@ -113,6 +115,38 @@ def test_who_uses_too_little_for_one_rule_is_left_to_the_next() -> None:
     assert found == {1: "web", 2: "busy", 4: "busy"}
 
 
+def test_who_was_never_looked_at_before_waits_for_the_first_rule_that_matches_it() -> None:
+    web = Rule(name="web", command="nginx", follow_children=True)
+    busy = Rule(name="busy", least_cpu=0.2)
+    new, child = process(1, cpu=None), process(2, 1, "php", None)
+    assert not choose([busy, web], [new], {}, 100).found
+    for rules in ([web, busy], [busy, web]):
+        choice = choose(rules, [new, child], {new.key: "web"}, 100)
+        found = {key.pid: each.rule.name for key, each in choice.found.items()}
+        assert found == {1: "web", 2: "web"}
+
+
+def test_a_target_keeps_its_rule_however_much_it_uses() -> None:
+    rules = [
+        Rule(name="busy", least_cpu=0.2, largest_number=1, follow_children=True),
+        Rule(name="web", command="nginx", follow_children=True),
+        Rule(name="zip", command="gzip"),
+    ]
+    parent, child = process(10, cpu=0.9), process(11, 10, "php", 0.9)
+    new, other = process(12, 11, "sh", 0.0), process(20, 1, "make", 0.0)
+    kept = {parent.key: "web", child.key: "web", other.key: "busy"}
+    choice = choose(rules, [parent, child, new, other], kept, 100)
+    found = {key.pid: each.rule.name for key, each in choice.found.items()}
+    assert found == {10: "web", 11: "web", 12: "web", 20: "busy"}
+    assert choice.left_out == 0
+    # As another program it is another rule's.
+    choice = choose(rules, [replace(child, command="gzip")], kept, 100)
+    assert choice.found[child.key].rule.name == "zip"
+    # Without its rule it is chosen anew.
+    choice = choose(rules, [parent, child], {parent.key: "web", child.key: "gone"}, 100)
+    assert choice.found[child.key].rule.name == "busy"
+
+
 @pytest.mark.parametrize("follows", [False, True])
 def test_who_uses_too_little_for_one_rule_is_still_a_child_for_another(follows: bool) -> None:
     web = Rule(name="web", command="nginx", follow_children=True)
@@ -189,14 +223,14 @@ def test_a_scan_tells_cpu_time_since_the_one_before(tmp_path: Path) -> None:
         4242424,
         "4242424",
     )
-    assert (first.cgroup, first.cpu_share) == ("/a.slice/b.service", 0.0)
+    assert (first.cgroup, first.cpu_share) == ("/a.slice/b.service", None)
     now[0] += 2.0
     fake_process(tmp_path, 5, "one", 100 + os.sysconf("SC_CLK_TCK"))
     assert reader.scan()[0].cpu_share == 0.5
     fake_process(tmp_path, 5, "two", 0)
     assert reader.scan()[0].command_line == "two -x"
     fake_process(tmp_path, 5, "two", 900, start=8)
-    assert reader.scan()[0].cpu_share == 0.0
+    assert reader.scan()[0].cpu_share is None
 
 
 def test_what_an_exec_is_making_is_what_it_was_until_that_is_done(tmp_path: Path) -> None:
