@@ -184,7 +184,7 @@ def waiting_line(snapshot: Snapshot) -> str:
     estimate, overhead = snapshot.estimate, snapshot.overhead
     if estimate.curves or not snapshot.alive:
         return ""
-    if snapshot.samples and snapshot.child_samples == snapshot.samples:
+    if snapshot.child_share == 1.0:
         return "step 1 of 3: waiting for the process itself to run: its children have no bursts"
     if is_idle(snapshot) or not snapshot.samples:
         return "step 1 of 3: waiting for the target to use CPU time"

@@ -225,7 +225,7 @@ def test_what_the_first_curve_waits_for_is_told() -> None:
     assert "4 tried" in waiting_line(tried)
     assert "waits for too large" in waiting_line(replace(tried, trouble="too large"))
     for of_children in (seen, replace(seen, idle_seconds=9.0)):
-        told = waiting_line(replace(of_children, child_samples=of_children.samples))
+        told = waiting_line(replace(of_children, child_share=1.0))
         assert told == (
             "step 1 of 3: waiting for the process itself to run: its children have no bursts"
         )
