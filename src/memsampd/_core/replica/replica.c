@@ -114,7 +114,6 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     Replica *self = (Replica *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->pid = pid;
     self->may_execute = may_execute;
     if (open_all(self, pid, area_address, can_query, may_keep) < 0) {
         Py_DECREF(self);
