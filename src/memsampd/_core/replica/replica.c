@@ -260,6 +260,7 @@ memsampd_add_replica(PyObject *module)
         {"RECIPE_BYTES", sizeof(struct recipe)},
         {"AREA_BYTES", AREA_BYTES + GUARD_BYTES},
         {"HOT_EXECUTIONS", HOT_EXECUTIONS},
+        {"HURRIED_MILLISECONDS", HURRIED_MILLISECONDS},
         {NULL, 0},
     };
 
