@@ -232,6 +232,7 @@ DISTANT_CYCLES: int
 RECIPE_BYTES: int
 AREA_BYTES: int
 HOT_EXECUTIONS: int
+HURRIED_MILLISECONDS: int
 
 def take_apart(code: bytes, /) -> tuple[int, int, bytes, int] | None: ...
 def dependences(code: bytes, form: bytes, /) -> tuple[int, int, int]: ...

@@ -319,6 +319,6 @@ def test_the_choice(target: subprocess.Popen[str]) -> None:
 def test_a_replica_is_tried_until_one_was_made(target: subprocess.Popen[str]) -> None:
     trial = ReplicaTrial()
     nobody = os.getpid() + (1 << 22)
-    assert "no replica can be made" in trial.refusal(nobody)
-    assert trial.refusal(target.pid) == ""
-    assert trial.refusal(nobody) == ""  # was not tried
+    assert "no replica can be made" in trial.refusal(nobody, 0.005)
+    assert trial.refusal(target.pid, 0.005) == ""
+    assert trial.refusal(nobody, 0.005) == ""  # was not tried

@@ -71,6 +71,27 @@ int main(void)
 }
 """
 
+# Finds the only x among 64 bytes, again and again, and counts how often, and how many bytes are
+# left each time: 53.
+SCANNING = """
+#include <stdint.h>
+#include <stdio.h>
+static char text[64];
+int main(void)
+{
+    register uint64_t times asm("r14") = 0, left asm("r15") = 0;
+    text[10] = 'x';
+    printf("ready\\n");
+    fflush(stdout);
+    for (;;) {
+        const char *at = text;
+        uint64_t count = 64;
+        __asm__ volatile("repne scasb" : "+D"(at), "+c"(count) : "a"('x') : "cc", "memory");
+        __asm__ volatile("add %2, %0; inc %1" : "+r"(left), "+r"(times) : "r"(count) : "cc");
+    }
+}
+"""
+
 # Adds up the columns of a matrix, from the first row to the last or back, round by round.
 COLUMNS = """
 #include <stdint.h>
@@ -518,6 +539,20 @@ def test_moments_are_told_in_accesses_however_these_are_recorded(
         # The register is behind by what its loop, or its one instruction, has not counted yet.
         assert (np.abs(counted - made) <= 1100).all()
         assert counted[-1] > ACCESSES
+
+
+def test_what_a_full_burst_goes_on_from_was_not_done_before(tmp_path: Path) -> None:
+    """Where a buffer is full behind a scan, that is over: it would find nothing any more."""
+    went_on = 0
+    with started(tmp_path, SCANNING) as process, closing(ReplicaSource(process.pid)) as source:
+        request = BurstRequest(process.pid, ACCESSES, 1.0, beyond_seconds=0.02)
+        for _ in tries():  # in two of five the buffer is full there
+            burst = patiently(lambda: source.capture(request))
+            times, left = burst.stretch.view(np.int64)[:, 14:].T
+            assert set((left - 53 * times).tolist()) <= {0, 53}
+            went_on += len(burst.stretch_shares) > 4
+            if went_on == 40:
+                break
 
 
 def reads_a_zero(burst: Burst, places: list[int]) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tracees import address_of, compile_c, patiently, running, tries
+from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import CaptureError
 from memsampd.sampler.records import BurstRequest
@@ -70,7 +74,8 @@ TRANSFERRING = r"""
 #include <unistd.h>
 #define BYTES (16l << 20)
 #define PIECES 16
-#define MESSAGES 256
+#define MESSAGES 4096 /* more than one sendmmsg takes */
+#define SENT 256
 #define INTO_A_PIPE "splice into a pipe"
 volatile uint64_t short_ones, whole_ones;
 static char bytes[BYTES];
@@ -92,19 +97,19 @@ static void other_end(const char *kind)
 }
 static long transfer(const char *kind, long *wanted)
 {
-    *wanted = strstr(kind, "mmsg") != NULL ? MESSAGES : BYTES;
+    *wanted = is(kind, "sendmmsg") ? SENT : is(kind, "recvmmsg") ? MESSAGES : BYTES;
     if (is(kind, "write")) return write(ends[0], bytes, BYTES);
     if (is(kind, "writev")) return writev(ends[0], piece, PIECES);
     if (is(kind, "sendto")) return send(ends[0], bytes, BYTES, 0);
     if (is(kind, "sendmsg")) return sendmsg(ends[0], &whole, 0);
-    if (is(kind, "sendmmsg")) return sendmmsg(ends[0], message, MESSAGES, 0);
+    if (is(kind, "sendmmsg")) return sendmmsg(ends[0], message, SENT, 0);
     if (is(kind, "recvfrom")) return recv(ends[0], bytes, BYTES, MSG_WAITALL);
     if (is(kind, "recvmsg")) return recvmsg(ends[0], &whole, MSG_WAITALL);
     if (is(kind, "recvmmsg")) return recvmmsg(ends[0], message, MESSAGES, 0, NULL);
     if (is(kind, "getrandom")) return getrandom(bytes, BYTES, 0);
-    if (is(kind, "sendfile")) {
+    if (strncmp(kind, "sendfile", 8) == 0) {
         lseek(file, 0, SEEK_SET);
-        return sendfile(ends[0], file, NULL, BYTES);
+        return sendfile(is(kind, "sendfile") ? ends[0] : pipes[1], file, NULL, BYTES);
     }
     if (is(kind, INTO_A_PIPE)) return splice(ends[0], NULL, pipes[1], NULL, BYTES, 0);
     static long left; /* in the pipe: splice */
@@ -136,7 +141,7 @@ int main(int argc, char **argv)
         close(ends[0]);
         other_end(kind);
     }
-    if (is(kind, INTO_A_PIPE) && fork() == 0) {
+    if (strstr(kind, "into a pipe") != NULL && fork() == 0) {
         ends[1] = pipes[0];
         other_end("splice");
     }
@@ -152,6 +157,97 @@ int main(int argc, char **argv)
         else whole_ones++;
         while (short_ones != 0 && is(how, "until then")) whole_ones++;
     }
+}
+"""
+# Receives messages, while another thread puts, again and again, a file in the socket's place. The
+# file system, which has no other file, answers nobody else who looks at the file or closes it.
+LURING = r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#define MESSAGES 64
+static int file, receiving, place;
+static void spin(int rounds) { for (volatile int i = 0; i < rounds; i++); }
+static void *change(void *unused)
+{
+    for (;; spin(100000)) {
+        dup2(file, place);
+        spin(100000);
+        dup2(receiving, place);
+    }
+}
+static void receive(const char *path)
+{
+    static struct mmsghdr message[MESSAGES];
+    static char bytes[64];
+    struct iovec piece = {bytes, sizeof bytes};
+    int ends[2];
+    pthread_t thread;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, ends) != 0) exit(1);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (; write(ends[1], bytes, sizeof bytes) > 0; spin(10000));
+        exit(0);
+    }
+    for (int i = 0; i < MESSAGES; i++)
+        message[i].msg_hdr = (struct msghdr){.msg_iov = &piece, .msg_iovlen = 1};
+    receiving = ends[0];
+    place = dup(receiving);
+    if ((file = open(path, O_RDWR)) < 0) exit(1);
+    pthread_create(&thread, NULL, change, NULL);
+    for (;;) recvmmsg(place, message, MESSAGES, 0, NULL);
+}
+static void answer(int device, uint64_t unique, const void *bytes, size_t size)
+{
+    struct fuse_out_header head = {.len = sizeof head + size, .unique = unique};
+    struct iovec pieces[] = {{&head, sizeof head}, {(void *)bytes, size}};
+    if (writev(device, pieces, 2) < 0) return; /* it is not waited for any more */
+}
+int main(int argc, char **argv)
+{
+    static const struct fuse_init_out init = {.major = 7, .minor = 31, .max_write = 4096};
+    static const struct fuse_attr_out attr = {.attr = {.mode = S_IFREG | 0644, .nlink = 1}};
+    static const struct fuse_open_out opened;
+    static char request[1 << 16], text[128];
+    const struct fuse_in_header *in = (void *)request;
+    const int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    snprintf(text, sizeof text, "fd=%d,rootmode=100644,user_id=0,group_id=0", device);
+    if (device < 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount("", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("lure", argv[1], "fuse", 0, text) != 0)
+        return 1;
+    const pid_t target = fork();
+    if (target == 0) {
+        close(device);
+        receive(argv[1]);
+    }
+    printf("%d\n", (int)target);
+    fflush(stdout);
+    while (read(device, request, sizeof request) > 0) {
+        snprintf(text, sizeof text, "/proc/%d/task/%u", (int)target, in->pid);
+        if (in->opcode == FUSE_INIT) answer(device, in->unique, &init, sizeof init);
+        else if (in->opcode == FUSE_GETATTR) answer(device, in->unique, &attr, sizeof attr);
+        else if (in->opcode == FUSE_OPEN) answer(device, in->unique, &opened, sizeof opened);
+        else if (access(text, F_OK) == 0) answer(device, in->unique, NULL, 0);
+        else if (in->opcode == FUSE_FLUSH || in->opcode == FUSE_POLL) {
+            puts("asked");
+            fflush(stdout);
+        }
+    }
+    return 0;
 }
 """
 KINDS = (
@@ -207,6 +303,26 @@ def test_a_transfer_that_a_hold_cuts_short_is_told(kind: str, tmp_path: Path) ->
         assert process.poll() is None
 
 
+def test_a_file_in_the_place_of_a_socket_holds_nobody_up(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.touch()
+
+    def observe(told: IO[str], pid: int) -> None:
+        with closing(ReplicaSource(pid)) as source:
+            for _ in tries():
+                patiently(lambda: source.capture(BurstRequest(pid, 100)))
+                if select.select([told], [], [], 0)[0]:  # it was met
+                    break
+            patiently(lambda: source.capture(BurstRequest(pid, 100)))
+
+    program = compile_c(tmp_path, LURING)
+    with ThreadPoolExecutor(1) as pool, running(program, place) as server:
+        assert server.stdout is not None
+        if not (line := server.stdout.readline()):
+            pytest.skip("no file system of one's own (/dev/fuse) is to be had here")
+        pool.submit(observe, server.stdout, int(line)).result(PATIENCE_SECONDS)
+
+
 def test_it_is_told_whatever_the_target_was_held_for(tmp_path: Path) -> None:
     """Mostly the first hold cuts it short, for which there is no burst: code is learned then."""
     program = compile_c(tmp_path, TRANSFERRING, "-no-pie")
@@ -224,7 +340,10 @@ def test_it_is_told_whatever_the_target_was_held_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("write", "at once"), ("sendmsg", "at once"), ("splice", "at once"), ("splice into a pipe",)],
+    [
+        *(("write", "at once"), ("sendmsg", "at once"), ("splice", "at once")),
+        *(("splice into a pipe",), ("sendfile into a pipe",)),
+    ],
     ids=lambda words: words[0],
 )
 def test_transfers_that_take_what_there_is_are_cut_short_by_nobody(

@@ -60,13 +60,46 @@ FEWEST = 2000  # accesses of a part
 ALIKE = PROGRAM.replace("at = (uint64_t *)*at;", "sum += word[i % 2048];")
 
 
+# A chase, slowly, and 192 MiB that one instruction fills: longer than a burst.
+FILLED = (
+    PROGRAM.replace("table[2048]", "table[SUMMED]")
+    .replace(
+        "at = (uint64_t *)*at;",
+        """{
+            at = (uint64_t *)*at;
+            __asm__ volatile(".rept 200; imul %0, %0; .endr" : "+r"(sum));
+        }""",
+    )
+    .replace(
+        """for (int i = 0; i < SUMMED; i++)
+            sum += word[i % 2048];""",
+        """void *to = table;
+        uint64_t count = SUMMED;
+        __asm__ volatile("rep stosq" : "+D"(to), "+c"(count) : "a"(sum) : "memory");""",
+    )
+)
+
+
 def parts_of(
-    source: ReplicaSource, pid: int, accesses: int, seek_ips: tuple[int, ...] = ()
+    source: ReplicaSource,
+    pid: int,
+    accesses: int,
+    seek_ips: tuple[int, ...] = (),
+    *,
+    beyond_seconds: float = 0.0,
 ) -> list[tuple[Burst, int]]:
     """A burst's parts, each with the lines that its counter met first."""
     counting = _core.ReuseCounter()
     counting.begin()
-    request = BurstRequest(pid, accesses, 1.0, seek_ips=seek_ips, seek_seconds=60.0)
+    hold_seconds = 0.001 if beyond_seconds else 1.0
+    request = BurstRequest(
+        pid,
+        accesses,
+        hold_seconds,
+        seek_ips=seek_ips,
+        seek_seconds=60.0,
+        beyond_seconds=beyond_seconds,
+    )
     burst: Burst | None = patiently(lambda: source.count_lines(request, LINE_BYTES, counting))
     parts = []
     while burst is not None:
@@ -117,6 +150,31 @@ def test_parts_are_of_one_code_each(pid: int) -> None:
     assert all(pace < 10 or pace > 150 for pace in paces)
     assert {pace < 10 for pace in paces} == {True, False}
     assert [burst.cost.stops for burst, _ in parts[1:]] == [0] * (len(parts) - 1)
+
+
+@pytest.mark.parametrize("pid", [(20_000, 24 << 20, FILLED)], indirect=True)
+def test_an_instruction_in_which_a_burst_ends_is_part_of_it(pid: int) -> None:
+    """Else the speed of what was before it would be taken for its own."""
+    of_both = 0
+    with closing(ReplicaSource(pid)) as source:
+        for _ in tries():
+            parts = [burst for burst, _ in parts_of(source, pid, 50_000, beyond_seconds=60.0)]
+            if parts[-1].end is not BurstEnd.FULL:
+                continue
+            for burst in parts:
+                assert burst.core is not None
+                assert burst.core.accesses > 0
+            filled = sum(burst.writes for burst in parts)
+            if min(filled, 50_000 - filled) < 2 * FEWEST:
+                continue
+            fills = [2 * burst.writes > burst.accesses for burst in parts]
+            cores = [burst.core for burst in parts if burst.core]
+            paces = [core.distant_cycles / core.accesses for core in cores]
+            assert fills[-2:] == [False, True]
+            assert [pace < 10 for pace in paces] == fills
+            of_both += 1
+            if of_both == 3:
+                break
 
 
 @pytest.mark.parametrize("pid", [(CHASED, SUMMED)], indirect=True)

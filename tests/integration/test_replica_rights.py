@@ -13,18 +13,20 @@ import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from groups import control_group, join
-from tracees import children, patiently, running
+from tracees import address_of, children, compile_c, patiently, rows_from, running
 from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.accesses import ReplicaTrial
 from memsampd.errors import CaptureError
 from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.records import BurstRequest
+from memsampd.sampler.replica.precedence import try_precedence
 from memsampd.sampler.replica.probe import probe
 from memsampd.sampler.replica.source import ReplicaSource
 
@@ -36,6 +38,17 @@ OF_ANOTHER_USER = (CAP_SETUID, CAP_SETGID, CAP_SYS_PTRACE, CAP_KILL)
 CAP_SYS_RESOURCE = 1 << 24
 _SET_DUMPABLE, _DROP_FROM_BOUNDS = 4, 24
 _CAPABILITY_VERSION = 0x20080522
+
+# Writes to a place if it sees that it is stepped.
+LOOKING_AT_FLAGS = """
+char trapped;
+int main(void)
+{
+    for (;;)
+        __asm__ volatile("pushfq; popq %%rax; testb $1, %%ah; jz 1f; movb $0, trapped; 1:"
+                         ::: "rax", "cc", "memory");
+}
+"""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -189,6 +202,18 @@ def test_a_limit_of_file_sizes_is_no_limit_of_memory() -> None:
     assert told["file_limit_bytes"] == 4096  # for what we record, and whom we start
 
 
+def test_under_a_limit_of_file_sizes_no_program_sees_that_it_is_stepped(tmp_path: Path) -> None:
+    program = compile_c(tmp_path, LOOKING_AT_FLAGS, "-no-pie")
+
+    def tell() -> dict[str, Any]:
+        with running(program) as target:
+            rows = rows_from(target.pid, "stepped", 100)
+        return {"seen": bool((rows.address == address_of(program, "trapped")).any())}
+
+    told = in_a_child(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, -1)), tell)
+    assert told == {"seen": False}
+
+
 @needs_root
 def test_a_hard_limit_of_file_sizes_is_told() -> None:
     def prepare() -> None:
@@ -272,20 +297,38 @@ def test_a_replica_is_not_of_the_real_time_rank_of_who_ends_its_holds() -> None:
     assert in_a_child(lambda: None, tell) == {"policy": os.SCHED_OTHER}
 
 
+@needs_root
+@pytest.mark.parametrize("rank", [1, 2])
+def test_real_time_takes_a_rank_for_the_replica_and_one_for_its_tracer(rank: int) -> None:
+    if not read_status(os.getpid()).cap_effective & CAP_SYS_RESOURCE:
+        pytest.skip("we may not lift a hard limit")
+    require_real_time()
+
+    def prepare() -> None:
+        resource.setrlimit(resource.RLIMIT_RTPRIO, (rank, rank))
+        keep_only()()
+
+    def tell() -> dict[str, Any]:
+        with running("sleep", "1000000") as target, closing(ReplicaSource(target.pid)) as source:
+            return {"is_real_time": try_precedence(source.process()).is_real_time}
+
+    assert in_a_child(prepare, tell) == {"is_real_time": rank == 2}
+
+
 QUOTAS = {
     1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "90000"},
     2: {"cpu.max": "90000 100000"},
 }
 
 
-def said_of_priority() -> dict[str, Any]:
+def said_of_priority(max_stop_seconds: float = 0.005) -> dict[str, Any]:
     """What the doctor and the start of an observation say of priority and quotas."""
     notes: list[str] = []
     logger, handler = logging.getLogger("memsampd"), logging.Handler()
     handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(handler)
     trial = ReplicaTrial()
-    trial.refusal(os.getpid())
+    trial.refusal(os.getpid(), max_stop_seconds)
     trial.close()
     found = {name: works for name, works, _ in probe()}
     return {
@@ -297,9 +340,16 @@ def said_of_priority() -> dict[str, Any]:
 
 @needs_root
 @pytest.mark.parametrize("version", QUOTAS)
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(
+    ("is_first", "max_stop_seconds", "lacks"),
+    [
+        (True, 0.02, ""),
+        (True, 0.05, "no real-time priority for holds of more than 20 ms"),
+        (False, 0.005, "no real-time priority"),
+    ],
+)
 def test_a_quota_of_our_own_is_told_where_no_real_time_priority_helps(
-    is_first: bool, version: int
+    is_first: bool, max_stop_seconds: float, lacks: str, version: int
 ) -> None:
     if is_first:
         require_real_time()
@@ -315,9 +365,9 @@ def test_a_quota_of_our_own_is_told_where_no_real_time_priority_helps(
             join(group, os.getpid())
             keep_only(*OF_ANOTHER_USER, *nice)()
 
-        told = in_a_child(prepare, said_of_priority)
-    note = "memsampd has 0.9 CPUs at most, granted every 100 ms, and no real-time priority"
-    notes = [] if is_first else [note]
+        told = in_a_child(prepare, partial(said_of_priority, max_stop_seconds))
+    note = f"memsampd has 0.9 CPUs at most, granted every 100 ms, and {lacks}"
+    notes = [note] if lacks else []
     assert told == {"priority": is_first, "quota": is_first, "notes": notes}
 
 

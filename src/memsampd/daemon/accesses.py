@@ -66,8 +66,13 @@ class ReplicaTrial:
         self._was_made = False
         self._kept: tuple[int, ReplicaSource] | None = None
 
-    def refusal(self, pid: int) -> str:
-        """Why none can be made for a process; empty if one was, for this or another."""
+    def refusal(self, pid: int, max_stop_seconds: float) -> str:
+        """Why none can be made for a process; empty if one was, for this or another.
+
+        Args:
+            pid: the process.
+            max_stop_seconds: how long it may be held.
+        """
         if self._was_made:
             return ""
         try:
@@ -75,7 +80,7 @@ class ReplicaTrial:
         except (OSError, CaptureError) as error:
             return f"no replica can be made: {error}"
         self._kept, self._was_made = (pid, source), True
-        warn_of_quota(source.process())
+        warn_of_quota(source.process(), max_stop_seconds)
         return ""
 
     def take(self, pid: int) -> ReplicaSource | None:
@@ -111,7 +116,8 @@ def choose_accesses(
         return Accesses("watchpoints", "watchpoints are wanted")
     if config.max_stop_seconds == 0:
         return _watchpoints(config, _NO_STOP)
-    why = str(refusal) if refusal is not None else ptrace_refusal() or trial.refusal(pid)
+    why = str(refusal) if refusal is not None else ptrace_refusal()
+    why = why or trial.refusal(pid, config.max_stop_seconds)
     if not why:
         return Accesses("bursts", "the target may be held, and a replica was made")
     if config.accesses == "bursts" and refusal is not None:
@@ -134,7 +140,7 @@ def try_beforehand(config: SessionConfig, trial: ReplicaTrial) -> None:
     if config.max_stop_seconds == 0:
         why = _NO_STOP
     else:
-        why = ptrace_refusal() or trial.refusal(os.getpid())
+        why = ptrace_refusal() or trial.refusal(os.getpid(), config.max_stop_seconds)
         trial.close()
     if why:
         _watchpoints(config, why)

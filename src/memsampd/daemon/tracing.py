@@ -353,10 +353,10 @@ def traced(
         return TraceWriter(path, header, overwrite=overwrite)
 
     with ProcessHandle(target.pid) as handle:
-        yield Tracing(handle, lambda: _open_source(target.pid), make_writer, config)
+        yield Tracing(handle, lambda: _open_source(target.pid, config), make_writer, config)
 
 
-def _open_source(pid: int) -> ReplicaSource:
+def _open_source(pid: int, config: TraceConfig) -> ReplicaSource:
     source = ReplicaSource(pid)
-    warn_of_quota(source.process())
+    warn_of_quota(source.process(), config.max_stop_seconds)
     return source

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <pthread.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -20,10 +20,11 @@
 #define ERESTART_RESTARTBLOCK 516
 /* How long a sleep that had ended when we broke it off may take to notice. */
 #define SETTLING_NANOSECONDS 100000L
-/* What one call transfers at most, and of how many pieces or messages. */
+/* What one call transfers at most, and of how many pieces, or, of sendmmsg, messages. */
 #define TRANSFER_BYTES_MOST 0x7ffff000u
 #define PIECES_MOST 1024u
 #define WHO_KNOWS UINT64_MAX
+#define LURES_MOST 8 /* times that another file was in a socket's place */
 
 #ifndef PTRACE_O_SUSPEND_SECCOMP
 #define PTRACE_O_SUSPEND_SECCOMP (1 << 21)
@@ -86,9 +87,9 @@ wanted_transfer(pid_t tid, const struct user_regs_struct *regs)
                    ? bytes_of_message(tid, regs->rsi)
                    : 0;
     case SYS_sendmmsg: /* messages */
-        return regs->r10 & MSG_DONTWAIT ? 0 : regs->rdx;
+        return regs->r10 & MSG_DONTWAIT ? 0 : (uint32_t)regs->rdx;
     case SYS_recvmmsg:
-        return regs->r10 & (MSG_DONTWAIT | MSG_WAITFORONE) ? 0 : regs->rdx;
+        return regs->r10 & (MSG_DONTWAIT | MSG_WAITFORONE) ? 0 : (uint32_t)regs->rdx;
     case SYS_getrandom:
         return regs->rsi;
     default:
@@ -100,15 +101,14 @@ wanted_transfer(pid_t tid, const struct user_regs_struct *regs)
 static bool
 may_wait(pid_t tid, const struct user_regs_struct *regs)
 {
-    switch ((long)regs->orig_rax) {
-    case SYS_getrandom:
+    const bool is_splice = regs->orig_rax == SYS_splice;
+    const int to = (int)(is_splice ? regs->rdx : regs->rdi);
+
+    if (regs->orig_rax == SYS_getrandom)
         return true;
-    case SYS_splice: /* into a pipe goes what is there, once there is something */
-        return !thread_descriptor_is_pipe(tid, (int)regs->rdx) &&
-               thread_descriptor_waits(tid, (int)regs->rdx);
-    default:
-        return thread_descriptor_waits(tid, (int)regs->rdi);
-    }
+    if ((is_splice || regs->orig_rax == SYS_sendfile) && thread_descriptor_is_pipe(tid, to))
+        return false; /* into that goes what it has room for, once it has some */
+    return thread_descriptor_waits(tid, to);
 }
 
 /* The program sees a short count, which it may meet at any time, but which it met because of us. */
@@ -120,12 +120,13 @@ is_cut_short(const struct held *h)
 
     if (number < 0 || (long)regs->rax <= 0)
         return false;
-    const bool counts_messages = number == SYS_sendmmsg || number == SYS_recvmmsg;
-    const uint64_t most = counts_messages ? PIECES_MOST : TRANSFER_BYTES_MOST;
+    const uint64_t most = number == SYS_sendmmsg ? PIECES_MOST : TRANSFER_BYTES_MOST;
     const uint64_t wanted = wanted_transfer(h->tid, regs);
     return regs->rax < (wanted < most ? wanted : most) && may_wait(h->tid, regs) &&
            !thread_awaits_signal(h->tid);
 }
+
+static unsigned lures; /* so far; atomic */
 
 /* Our own descriptor for one of the held thread; -1: not to be had. */
 static int
@@ -135,27 +136,37 @@ take_descriptor(const struct held *h, int theirs)
 
     if (process < 0)
         process = (int)syscall(SYS_pidfd_open, h->pid, 0);
-    const int ours = process < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, process, theirs, 0);
-    if (process >= 0)
-        close(process);
-    return ours;
+    return (int)syscall(SYS_pidfd_getfd, process, theirs, 0);
 }
 
-/* Where recvmmsg has some messages already when it is broken off, the kernel keeps what broke it off for the next
- * call on the socket, which would return it: a restart code, an error that no program knows. To ask the socket
- * for its error takes it away. */
-static void
-take_kept_restart(const struct held *h)
+/* To ask a socket for its error takes that away. This is a thread by itself, with descriptors of its own: it may be
+ * given another file, which other threads of the target put in the socket's place. To close one that some user
+ * serves (FUSE) may take for ever. The kernel does it at the end of this thread, for which nobody waits: who
+ * joins it goes on before. */
+static void *
+take_error(void *held)
 {
-    struct pollfd look = {.fd = take_descriptor(h, (int)h->regs.rdi)};
+    const struct held *h = held;
     socklen_t size = sizeof(int);
     int error;
 
-    if (look.fd < 0)
-        return;
-    if (poll(&look, 1, 0) == 1 && look.revents & POLLERR)
-        getsockopt(look.fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    close(look.fd);
+    if (syscall(SYS_close_range, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */) == 0 &&
+        getsockopt(take_descriptor(h, (int)h->regs.rdi), SOL_SOCKET, SO_ERROR, &error, &size) < 0 &&
+        errno == ENOTSOCK)
+        __atomic_add_fetch(&lures, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* Where recvmmsg has some messages already when it is broken off, the kernel keeps what broke it off for the next
+ * call on the socket, which would return it: a restart code, an error that no program knows. */
+static void
+take_kept_restart(struct held *h)
+{
+    pthread_t thread;
+
+    if (__atomic_load_n(&lures, __ATOMIC_RELAXED) < LURES_MOST &&
+        pthread_create(&thread, NULL, take_error, h) == 0)
+        pthread_join(thread, NULL);
 }
 
 /* ---- Calls that are made again ---- */

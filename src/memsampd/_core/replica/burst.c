@@ -30,7 +30,6 @@
 #define PARTING_ROUNDS 2000
 #define PARTING_NANOSECONDS 50000L
 #define BURST_STACK_BYTES (512u << 10)
-#define HURRIED_SECONDS 0.02 /* for longer, nobody may be kept from a CPU */
 #define ARRIVAL_LOOK_MILLISECONDS 20 /* between looks whether the burst is cancelled */
 #define ROOM_BYTES (4u << 20) /* for the translations of one burst */
 #define CODE_PAGES_MOST 16384u /* of the target, of which we have copies */
@@ -228,7 +227,7 @@ take(struct burst *b)
     }
     company_meet(&b->company, r->remote.pid, order->tid);
     go_to_cpu_of(order->tid, r->process.pid);
-    if (order->hold_seconds <= HURRIED_SECONDS)
+    if (1e3 * order->hold_seconds <= HURRIED_MILLISECONDS)
         hurry(b);
     b->result->status = arrives(b) ? hold(b) : HELD_NOT_REACHED;
     if (order->arrival >= 0)

@@ -26,6 +26,7 @@ struct burst_order {
     void *context;
 };
 
+#define HURRIED_MILLISECONDS 20 /* of a hold: for longer, nobody may be kept from a CPU */
 #define FURTHER_MOST 40
 
 /* The program's registers behind so many accesses. */

@@ -100,16 +100,18 @@ frames_place(struct frames *f, uint64_t page)
 
 /* Not by pwrite, which a limit of file sizes forbids at most addresses. */
 bool
-frames_write(struct frames *f, uint64_t page, const uint8_t *bytes)
+frames_write(struct frames *f, uint64_t address, const uint8_t *bytes, size_t size)
 {
+    const uint64_t page = page_of(address);
     uint8_t *const place = frames_place(f, page);
-    void *to = place;
+    uint8_t *to = place;
 
     if (place == NULL)
         to = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, f->file, (off_t)page);
     if (to == MAP_FAILED)
         return false;
-    const bool is_written = remote_copy(getpid(), (uint64_t)(uintptr_t)bytes, to, PAGE_BYTES);
+    const bool is_written =
+        remote_copy(getpid(), (uint64_t)(uintptr_t)bytes, to + (address - page), size);
     if (place == NULL)
         munmap(to, PAGE_BYTES);
     return is_written;

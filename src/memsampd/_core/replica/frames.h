@@ -33,8 +33,8 @@ void frames_close(struct frames *f);
 /* Where a page can be written; NULL: no room for a window, as where address space is limited. */
 uint8_t *frames_place(struct frames *f, uint64_t page);
 
-/* Write a page, wherever it is. */
-bool frames_write(struct frames *f, uint64_t page, const uint8_t *bytes);
+/* Write some bytes of a page, wherever it is. */
+bool frames_write(struct frames *f, uint64_t address, const uint8_t *bytes, size_t size);
 
 /* Give pages back, and take them from the replica. */
 void frames_drop(struct frames *f, uint64_t start, uint64_t end);

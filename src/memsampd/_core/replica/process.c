@@ -34,7 +34,7 @@ try_keeping(struct process *p)
 
     if (!p->can_keep)
         return;
-    p->can_keep = frames_write(&p->frames, page, zeros) && process_show_again(p, page, false);
+    p->can_keep = frames_write(&p->frames, page, zeros, PAGE_BYTES) && process_show_again(p, page, false);
     process_drop_all(p);
 }
 

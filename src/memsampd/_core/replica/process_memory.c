@@ -63,7 +63,7 @@ process_supply(struct process *p, uint64_t page, const uint8_t *bytes, size_t co
         size_t more = from == NULL ? show_pages(p, at, count - done, is_writable)
                                    : copy_pages(p, at, from, count - done, is_writable);
         if (more == 0 && errno == EEXIST && from != NULL && p->can_keep) /* one that was kept */
-            more = frames_write(&p->frames, at, from) ? show_pages(p, at, 1, is_writable) : 0;
+            more = frames_write(&p->frames, at, from, PAGE_BYTES) ? show_pages(p, at, 1, is_writable) : 0;
         if (more == 0 && errno != EEXIST && errno != EAGAIN)
             break;
         done += more != 0 ? more : errno == EEXIST;
@@ -80,7 +80,7 @@ process_show_again(struct process *p, uint64_t page, bool is_writable)
 bool
 process_refresh(struct process *p, uint64_t page, const uint8_t *bytes)
 {
-    return frames_write(&p->frames, page, bytes);
+    return frames_write(&p->frames, page, bytes, PAGE_BYTES);
 }
 
 static bool

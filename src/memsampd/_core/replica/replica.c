@@ -114,7 +114,6 @@ replica_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     Replica *self = (Replica *)PyType_GenericAlloc(type, 0);
     if (self == NULL)
         return NULL;
-    self->pid = pid;
     self->may_execute = may_execute;
     if (open_all(self, pid, area_address, can_query, may_keep) < 0) {
         Py_DECREF(self);
@@ -261,6 +260,7 @@ memsampd_add_replica(PyObject *module)
         {"RECIPE_BYTES", sizeof(struct recipe)},
         {"AREA_BYTES", AREA_BYTES + GUARD_BYTES},
         {"HOT_EXECUTIONS", HOT_EXECUTIONS},
+        {"HURRIED_MILLISECONDS", HURRIED_MILLISECONDS},
         {NULL, 0},
     };
 

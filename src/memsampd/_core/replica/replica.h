@@ -14,9 +14,8 @@ typedef struct {
     struct core_model *core;
     struct burst_parts parts; /* of the last burst, as far as somebody asked */
     struct held held; /* by the calls that are made one by one */
-    pid_t pid;
     bool may_execute;
-    bool has_cut_record; /* still to be expanded */
+    bool has_cut_record, took_cut_record; /* still to be expanded; of what was taken */
     const uint64_t *at; /* of what was recorded, expanded up to here */
     const uint64_t *from, *until; /* the part of it that is taken */
     bool is_expanded;

@@ -18,6 +18,7 @@ PyObject *
 replica_parts(Replica *self, PyObject *args)
 {
     struct runner *r = &self->runner;
+    const struct record_list all = {r->start, r->written, r->has_cut_record ? &r->part_exit : NULL};
     unsigned long long most_accesses;
     int is_sought;
 
@@ -26,8 +27,8 @@ replica_parts(Replica *self, PyObject *args)
     if (!has_core(self))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, r->start,
-                             r->written, most_accesses, is_sought);
+    self->parts = find_parts(self->core, &r->blocks, r->expansion.segment_base, &all,
+                             most_accesses, is_sought);
     Py_END_ALLOW_THREADS
     return PyLong_FromSize_t(self->parts.count);
 }
@@ -42,8 +43,8 @@ begin(Replica *self, uint64_t limit, unsigned line_shift, int part)
     expansion_begin(&r->expansion, limit, line_shift);
     self->from = self->at = part > 0 ? self->parts.end[part - 1] : r->start;
     self->until = part >= 0 ? self->parts.end[part] : r->written;
-    self->has_cut_record = r->has_cut_record && self->until == r->written;
-    self->is_expanded = false;
+    self->has_cut_record = r->has_cut_record && (part < 0 || part + 1 == (int)self->parts.count);
+    self->is_expanded = self->took_cut_record = false;
 }
 
 PyObject *
@@ -91,6 +92,7 @@ expand_some(Replica *self)
     if (result == EXPANDED_ALL && self->has_cut_record && !x->is_full) {
         result = expand_cut(x, r->written, &r->part_exit);
         self->has_cut_record = result == EXPANDED_CHUNK;
+        self->took_cut_record = true;
     }
     self->is_expanded = result != EXPANDED_CHUNK;
     if (result == EXPANDED_NO_MEMORY || (x->line_shift != 0 && !expansion_count(x)))
@@ -263,12 +265,13 @@ PyObject *
 replica_core_times(Replica *self, PyObject *Py_UNUSED(ignored))
 {
     const struct runner *r = &self->runner;
+    const struct record_list taken = {self->from, self->at, self->took_cut_record ? &r->part_exit : NULL};
     struct core_times t;
 
     if (!has_core(self))
         return NULL;
     Py_BEGIN_ALLOW_THREADS
-    t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, self->from, self->at);
+    t = core_model_run(self->core, &r->blocks, r->expansion.segment_base, &taken);
     const uint64_t *stored;
     const size_t stores = core_model_stores(self->core, &stored);
     pages_note_stores(&self->runner.pages, stored, stores);

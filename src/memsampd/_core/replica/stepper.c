@@ -11,7 +11,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
-#define TRAP_FLAG 0x100u
+#define TRAP_FLAG_BYTE 1 /* of the flags: its lowest bit */
 #define DEADLINE_CHECK_STEPS 256
 
 int
@@ -80,13 +80,13 @@ settle_fault(struct runner *r, uint64_t address)
 static void
 hide_trap_flag(struct runner *r, uint64_t stack_pointer)
 {
-    uint64_t flags;
+    const uint64_t address = stack_pointer + TRAP_FLAG_BYTE;
+    uint8_t flags;
 
-    if (pread(r->process.frames.file, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
+    if (pread(r->process.frames.file, &flags, 1, (off_t)address) != 1)
         return;
-    flags &= ~(uint64_t)TRAP_FLAG;
-    if (pwrite(r->process.frames.file, &flags, sizeof flags, (off_t)stack_pointer) != sizeof flags)
-        return;
+    flags &= 0xfe;
+    frames_write(&r->process.frames, address, &flags, 1);
 }
 
 /* One instruction (one iteration of a repeated one). NULL, or why it ends here. */

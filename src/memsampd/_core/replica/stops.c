@@ -102,6 +102,8 @@ add_repeated(struct runner *r, const struct special *x, bool is_done)
 {
     uint64_t *words = (uint64_t *)(uintptr_t)r->written;
 
+    if (is_done)
+        r->ip = r->regs.rip = r->ip + x->recipe.length;
     if (runner_room_words(r) <= x->pointer_after_word)
         return;
     words[x->count_after_word] = r->regs.rcx;
@@ -109,8 +111,6 @@ add_repeated(struct runner *r, const struct special *x, bool is_done)
     const bool is_begun = repeated_elements(x, words) != 0;
     r->part_exit.accesses += is_begun;
     r->part_exit.instructions += is_done || (is_begun && recipe_moves_lines(&x->recipe));
-    if (is_done)
-        r->ip = r->regs.rip = r->ip + x->recipe.length;
 }
 
 /* End in the midst of a block: the record in progress is cut off before the instruction at which it

@@ -22,7 +22,7 @@ struct pieces {
     struct piece item[PIECES_MOST];
     size_t count;
     double weight; /* with so much of it one is complete */
-    const uint64_t *end;
+    struct record_list records; /* that they are made of */
 };
 
 static unsigned
@@ -79,16 +79,16 @@ make_larger(struct pieces *p)
 
 /* In one go, as nobody knows before what all records did that are up to so many accesses. */
 static void
-cut_into_pieces(const struct blocks *b, const uint64_t *at, const uint64_t *end,
-                uint64_t most_accesses, struct pieces *p)
+cut_into_pieces(const struct blocks *b, const struct record_list *records, uint64_t most_accesses,
+                struct pieces *p)
 {
+    const uint64_t *at = records->at;
     const struct exit *x;
     struct piece *last = NULL;
     uint64_t sum = 0;
     size_t words;
 
-    for (; at < end && sum < most_accesses && (x = exit_of_record(b, at, end, &words)) != NULL;
-         at += words) {
+    for (; sum < most_accesses && (x = record_at(b, records, at, &words)) != NULL; at += words) {
         const uint64_t accesses = record_accesses(b, x, at);
         const double more = weight_of(x, accesses);
         if (last == NULL || last->weight >= p->weight || more >= p->weight) {
@@ -102,7 +102,22 @@ cut_into_pieces(const struct blocks *b, const uint64_t *at, const uint64_t *end,
         last->weight += more;
         last->bin[bin_of(x)] += more;
     }
-    p->end = at;
+    p->records = *records;
+    if (at <= records->end) { /* else they are all in it */
+        p->records.end = at;
+        p->records.cut = NULL;
+    }
+}
+
+/* Of parts one after the other. */
+static struct record_list
+records_of(const struct pieces *p, size_t first, size_t last)
+{
+    const uint64_t *begin = p->item[first].begin;
+
+    if (last + 1 < p->count)
+        return (struct record_list){begin, p->item[last + 1].begin, NULL};
+    return (struct record_list){begin, p->records.end, p->records.cut};
 }
 
 /* Pieces one after the other that have code in common are made one. */
@@ -145,14 +160,14 @@ join_short(struct pieces *p)
 /* Where best to cut between two parts: most of what is like the one before, most like the other behind. */
 static const uint64_t *
 best_cut(const struct blocks *b, const struct piece *before, const struct piece *behind,
-         const uint64_t *end)
+         const struct record_list *both)
 {
-    const uint64_t *at = before->begin, *best = behind->begin;
+    const uint64_t *at = both->at, *best = behind->begin;
     double score = 0, most = 0;
     const struct exit *x;
     size_t words;
 
-    for (; at < end && (x = exit_of_record(b, at, end, &words)) != NULL; at += words) {
+    for (; (x = record_at(b, both, at, &words)) != NULL; at += words) {
         if (score > most) {
             most = score;
             best = at;
@@ -162,12 +177,6 @@ best_cut(const struct blocks *b, const struct piece *before, const struct piece 
         score += before->bin[bin] / before->weight > behind->bin[bin] / behind->weight ? more : -more;
     }
     return best;
-}
-
-static const uint64_t *
-end_of(const struct pieces *p, size_t part)
-{
-    return part + 1 < p->count ? p->item[part + 1].begin : p->end;
 }
 
 /* What tells how fast code is. */
@@ -183,9 +192,9 @@ static double
 pace(struct paces *p, size_t part)
 {
     if (p->known[part] < 0) {
+        const struct record_list records = records_of(p->pieces, part, part);
         const struct core_times t =
-            core_model_run(p->model, p->blocks, p->segment_base, p->pieces->item[part].begin,
-                           end_of(p->pieces, part));
+            core_model_run(p->model, p->blocks, p->segment_base, &records);
         p->known[part] = t.accesses != 0 ? t.distant_cycles / (double)t.accesses : 0;
     }
     return p->known[part];
@@ -200,14 +209,14 @@ are_unlike(struct paces *p, size_t part, size_t next)
 
 struct burst_parts
 find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t segment_base[3],
-           const uint64_t *at, const uint64_t *end, uint64_t most_accesses, bool is_sought)
+           const struct record_list *records, uint64_t most_accesses, bool is_sought)
 {
-    struct burst_parts parts = {1, {end}};
+    struct burst_parts parts = {1, {records->end}};
     struct pieces p;
 
     p.count = 0;
     p.weight = FIRST_WEIGHT;
-    cut_into_pieces(blocks, at, end, most_accesses, &p);
+    cut_into_pieces(blocks, records, most_accesses, &p);
     join_alike(&p);
     if (p.count > MIXED_MOST)
         return parts; /* code that alternates stays one burst */
@@ -215,13 +224,15 @@ find_parts(struct core_model *m, const struct blocks *blocks, const uint64_t seg
     join_alike(&p);
     if (p.count < 2 || p.count > PARTS_MOST)
         return parts;
-    for (size_t i = 1; i < p.count; i++)
-        p.item[i].begin = best_cut(blocks, &p.item[i - 1], &p.item[i], end_of(&p, i));
+    for (size_t i = 1; i < p.count; i++) {
+        const struct record_list both = records_of(&p, i - 1, i);
+        p.item[i].begin = best_cut(blocks, &p.item[i - 1], &p.item[i], &both);
+    }
     parts.count = 0;
     struct paces paces = {m, blocks, segment_base, &p, {-1, -1, -1, -1}};
     for (size_t i = 1; i < p.count; i++)
         if (is_sought || are_unlike(&paces, i - 1, i))
             parts.end[parts.count++] = p.item[i].begin;
-    parts.end[parts.count++] = end;
+    parts.end[parts.count++] = records->end;
     return parts;
 }

@@ -14,13 +14,13 @@
 
 struct burst_parts {
     size_t count;                    /* at least 1 */
-    const uint64_t *end[PARTS_MOST]; /* of each: between two records, the last one where records end */
+    const uint64_t *end[PARTS_MOST]; /* of each: between two records, the last one where whole ones end */
 };
 
-/* Look at whole records, up to so many accesses of theirs. Where code was sought, any other code is of
+/* Look at records, up to so many accesses of theirs. Where code was sought, any other code is of
  * another part, whatever its speed. */
 struct burst_parts find_parts(struct core_model *m, const struct blocks *blocks,
-                              const uint64_t segment_base[3], const uint64_t *at,
-                              const uint64_t *end, uint64_t most_accesses, bool is_sought);
+                              const uint64_t segment_base[3], const struct record_list *records,
+                              uint64_t most_accesses, bool is_sought);
 
 #endif

@@ -346,15 +346,17 @@ run_record(struct walk *w, const struct exit *x, const struct exit *next, const 
     const struct block *block = &w->blocks->block[x->block];
     struct core_model *m = w->model;
     size_t access = x->first_access;
+    const size_t end = access + x->accesses;
+    const bool is_cut = x->words == 0; /* it did not leave its block */
 
     if (x->kind == EXIT_CROSSED) { /* the kernel's: its block has no instruction for it */
         w->instructions++;
         return;
     }
-    for (unsigned i = 0; i < x->instructions; i++) {
+    for (unsigned i = 0; i < x->instructions || access < end; i++) { /* a repeated one may not be done */
         const struct instruction *now = &w->blocks->instruction[block->first_instruction + i];
         const struct touched t = touch(w, x, i, &access, words);
-        const bool is_wrong = is_wrong_guess(w, x, now, i + 1u == x->instructions, next);
+        const bool is_wrong = is_wrong_guess(w, x, now, !is_cut && i + 1u == x->instructions, next);
         step(&m->cores, m->count, &now->dependences, &t, is_wrong);
         m->count++;
     }
@@ -379,7 +381,8 @@ add_stretch(struct core_times *sum, const struct walk *w, const struct walk *war
 
 /* One stretch from `*at` on, moved behind it. */
 static void
-run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const uint64_t *end)
+run_stretch(struct walk *w, struct core_times *sum, const struct record_list *records,
+            const uint64_t **at)
 {
     struct core_model *m = w->model;
     struct walk warm = *w; /* a stretch that ends before is told whole */
@@ -388,9 +391,9 @@ run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const u
     size_t words, next_words;
     const uint64_t begun = w->instructions;
 
-    for (const struct exit *x = exit_of_record(w->blocks, *at, end, &words), *next;
+    for (const struct exit *x = record_at(w->blocks, records, *at, &words), *next;
          x != NULL && w->instructions - begun < STRETCH_INSTRUCTIONS; x = next, words = next_words) {
-        next = *at + words < end ? exit_of_record(w->blocks, *at + words, end, &next_words) : NULL;
+        next = record_at(w->blocks, records, *at + words, &next_words);
         run_record(w, x, next, *at);
         *at += words;
         if (!is_warm && w->instructions - begun >= WARM_INSTRUCTIONS) {
@@ -404,23 +407,22 @@ run_stretch(struct walk *w, struct core_times *sum, const uint64_t **at, const u
 
 struct core_times
 core_model_run(struct core_model *m, const struct blocks *blocks, const uint64_t segment_base[3],
-               const uint64_t *at, const uint64_t *end)
+               const struct record_list *records)
 {
     struct walk w = {m, blocks, segment_base, 0, 0, 0};
     struct core_times sum = {0};
-    const uint64_t *const start = at;
+    const uint64_t *at = records->at;
+    const size_t all = (size_t)(records->end - at);
     size_t words;
 
     m->stores = 0;
     m->regs.fs_base = segment_base[ACCESS_FS];
     m->regs.gs_base = segment_base[ACCESS_GS];
     for (unsigned i = 0; i < STRETCHES; i++) {
-        const uint64_t *from = start + (size_t)(end - start) / STRETCHES * i;
-        while (at < from && exit_of_record(blocks, at, end, &words) != NULL)
+        const uint64_t *from = records->at + all / STRETCHES * i;
+        while (at < from && record_at(blocks, records, at, &words) != NULL)
             at += words;
-        if (at >= end)
-            break;
-        run_stretch(&w, &sum, &at, end);
+        run_stretch(&w, &sum, records, &at);
     }
     return sum;
 }

@@ -30,10 +30,9 @@ struct core_times {
 
 struct core_model *core_model_create(void); /* NULL: no memory */
 
-/* Run stretches of whole records through it. */
+/* Run stretches of records through it. */
 struct core_times core_model_run(struct core_model *m, const struct blocks *blocks,
-                                 const uint64_t segment_base[3], const uint64_t *at,
-                                 const uint64_t *end);
+                                 const uint64_t segment_base[3], const struct record_list *records);
 
 /* Addresses that were stored to in the last run, or the latest of them. */
 size_t core_model_stores(const struct core_model *m, const uint64_t **address);

@@ -103,6 +103,17 @@ exit_of_record(const struct blocks *b, const uint64_t *at, const uint64_t *end, 
     return &b->exit[number];
 }
 
+/* The exit of the record at `at`, which lies within them or one that was cut off behind them; NULL: they are over. That
+ * one has no words: one is told, to move on by. */
+static inline const struct exit *
+record_at(const struct blocks *b, const struct record_list *r, const uint64_t *at, size_t *words)
+{
+    if (at < r->end)
+        return exit_of_record(b, at, r->end, words);
+    *words = 1;
+    return at == r->end ? r->cut : NULL;
+}
+
 /* The address of an access that is no ACCESS_SPECIAL, by its block's columns and the words of its record. */
 static inline uint64_t
 address_of_access(const struct blocks *b, const uint64_t segment_base[3], size_t access,

@@ -57,6 +57,12 @@ record_word(const struct exit *x, size_t number)
     return (uint32_t)number | (uint32_t)x->words << EXIT_BITS;
 }
 
+/* Of what was recorded: whole records from `at` up to `end`, where one is that was cut off, unless `cut` is NULL. */
+struct record_list {
+    const uint64_t *at, *end;
+    const struct exit *cut; /* how far it got; its `words` are 0 */
+};
+
 /* How the address of one access follows from the record. */
 enum access_source {
     ACCESS_WORD = 0, /* words[word] + delta, or delta alone if `word` is 0 */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from memsampd import _core
 from memsampd.errors import CaptureError
 from memsampd.sampler.perf.probes import busy_child
 from memsampd.sampler.process.cgroup import read_limits
@@ -14,6 +15,7 @@ from memsampd.sampler.replica.source import ReplicaSource
 
 _TRIAL = BurstRequest(tid=0, max_accesses=1000, max_stop_seconds=0.02)
 _TRIES = 5
+_WHERE_REAL_TIME = f"in holds of {_core.HURRIED_MILLISECONDS} ms at most, in real time"
 _NOBODY = 65534
 
 
@@ -88,7 +90,7 @@ def _say_precedence(precedence: Precedence) -> tuple[str, bool, str]:
     """Whether it is where the target is held, and before others."""
     name = "replica priority"
     if precedence.is_real_time:
-        return name, True, "in real time: it goes before others on the target's CPU"
+        return name, True, f"{_WHERE_REAL_TIME}: it goes before others on the target's CPU"
     if precedence.is_nicer:
         return name, True, "by its niceness: it has far more of the target's CPU than others"
     if precedence.moves:
@@ -107,7 +109,7 @@ def _look_at_quota(precedence: Precedence) -> tuple[str, bool, str]:
     if not words:
         return name, True, "none on memsampd's CPU time"
     if precedence.is_real_time:
-        return name, True, f"{words}: not while a target is held, in real time"
+        return name, True, f"{words}: not {_WHERE_REAL_TIME}"
     return name, False, f"{words}: a target that is held when they are used up waits for the next"
 
 
