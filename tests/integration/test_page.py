@@ -261,10 +261,10 @@ def test_on_a_telephone_nothing_is_cut_off(
 def test_who_tells_nothing_new_is_not_live(chromium: Chromium, tmp_path: Path) -> None:
     """The server answers all the same, and with the same."""
     connection = "document.querySelector('#connection')"
-    old = replace(now_snapshot(), time_seconds=time.monotonic() - 120)
+    old = replace(now_snapshot(), time_seconds=time.monotonic() - 2 * 86_400)
     with serving(old) as web, chromium.tab(tmp_path, (1280, 800)) as browser:
         browser.go(web.url)
-        browser.until(f"{connection}?.innerText.startsWith('nothing new for 2 min')")
+        browser.until(f"{connection}?.innerText.startsWith('nothing new for 2.0 d')")
         assert browser.evaluate(f"{connection}.classList.contains('lost')")
         web.publish_node(lasting_node_status())
         browser.until(f"{connection}.innerText.startsWith('live')")
