@@ -52,7 +52,7 @@ def test_exit_at_any_moment(tmp_path: Path) -> None:
     program = compile_watchful(tmp_path, "execs")
     have_been_observed = 0
     for _ in tries():
-        with running(program, "2") as process, observed(process.pid) as tally:
+        with running(program, "4") as process, observed(process.pid) as tally:
             assert process.stdout is not None
             assert process.stdout.read() == "right\n"
         assert process.wait() == 0
