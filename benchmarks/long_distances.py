@@ -354,7 +354,7 @@ def missed_goals(distances: Sequence[Distance], scores: Sequence[Score]) -> list
     goals = {
         f"distance {each.exact:,}: {wrong_with(each)}": not wrong_with(each) for each in distances
     }
-    for name in {each.program: 0 for each in scores}:
+    for name in dict.fromkeys(each.program for each in scores):
         returned = sum(each.returned for each in scores if each.program == name)
         goals[f"{name}: no line that was watched returned"] = returned > 0
     if scores:

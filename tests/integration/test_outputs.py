@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import pytest
 import tracees
@@ -35,15 +35,15 @@ def once_recorded(
 ) -> Recording:
     """The recording that a process writes, once this holds of it."""
 
-    def found() -> Recording | None:
+    def enough() -> Recording | None:
         assert process.poll() is None
-        try:
-            recording = read_recording(path)
-        except RecordingError:  # there is none yet
-            return None
-        return recording if is_enough(recording) else None
+        with suppress(RecordingError):  # there is none yet
+            if is_enough(recording := read_recording(path)):
+                return recording
+        return None
 
-    return cast("Recording", wait_for(found))
+    found: Recording = wait_for(enough)
+    return found
 
 
 def wait_for_windows(path: Path, process: subprocess.Popen[str]) -> None:
