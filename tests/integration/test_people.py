@@ -93,7 +93,7 @@ def test_a_name_from_outside_does_nothing_to_a_terminal(
             observing("attach", pid, "--no-listen", "--duration", 1, "-o", recording),
             observing("trace", "-o", trace, "--accesses", 1000, "--deadline", 100, pid),
             observing("doctor", pid),
-            observing("top", "--once", "--pid", pid, "--duration", 0.3),
+            observing("top", "--once", "--pid", pid, "--duration", "0.3"),
             observing("advise", "--pid", pid, "--pid", pid, "--duration", 1),
         ]
         with daemon(tmp_path / "d", rule("b.x1b.31mred")) as node:

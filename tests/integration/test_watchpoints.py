@@ -390,10 +390,11 @@ def test_the_first_thread_that_reaches_the_limit_ends_the_watch(
     """Or its touches would be missed; those of others tell nothing from then on."""
     with running(touching) as target, closing(Watchpoints()) as points:
         pid = target.process.pid
-        order = msgspec.structs.replace(target.order(), limit_seconds=5 * LIMIT_SECONDS)
+        limit_seconds = 5 * LIMIT_SECONDS
+        order = msgspec.structs.replace(target.order(), limit_seconds=limit_seconds)
         points.start(order, list_threads(pid))
         target.do("o")
-        while not is_within_limit(points._watches[0], order.limit_seconds):
+        while not is_within_limit(points._watches[0], limit_seconds):
             points.suspend()  # the host took a CPU away meanwhile
             assert len(points.poll()) == 1
             points.start(order, list_threads(pid))
