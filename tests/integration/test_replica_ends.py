@@ -22,7 +22,7 @@ from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 
-@pytest.mark.parametrize("words", ["execs 1000000", "execs_by_thread 1000000 0.03"])
+@pytest.mark.parametrize("words", ["execs 1000000 0.05", "execs_by_thread 1000000 0.03"])
 def test_exec_at_any_moment(words: str, tmp_path: Path) -> None:
     name, *arguments = words.split()
     with running(compile_watchful(tmp_path, name), *arguments, "ready") as process:
@@ -44,7 +44,7 @@ def test_an_exec_waits_for_no_sibling_for_good(tmp_path: Path) -> None:
                 assert process.stdout.read() == "right\n"
             assert process.wait() == 0
         bursts += tally.bursts
-        if bursts >= 12:
+        if bursts >= 24:
             break
 
 
@@ -52,7 +52,7 @@ def test_exit_at_any_moment(tmp_path: Path) -> None:
     program = compile_watchful(tmp_path, "execs")
     have_been_observed = 0
     for _ in tries():
-        with running(program, "4") as process, observed(process.pid) as tally:
+        with running(program, "1", "0.2") as process, observed(process.pid) as tally:
             assert process.stdout is not None
             assert process.stdout.read() == "right\n"
         assert process.wait() == 0
