@@ -285,7 +285,7 @@ def test_a_session_says_so_and_records_it(program: Path, tmp_path: Path) -> None
                 return snapshot.estimate.windows if is_thinned else 0
 
             begin, told = None, {1.0}
-            while begin is None or windows() < begin + 3:
+            while begin is None or windows() < begin + 1:
                 assert time.monotonic() < give_up, session.snapshot()
                 begin = begin or windows() or None
                 time.sleep(0.05)
