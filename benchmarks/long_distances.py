@@ -18,7 +18,8 @@ A folder of recordings is judged without running anything (``--judge``; ``--keep
 Exit status 1 if a distance from 1e5 on is off by more than 25 %, if no line of a loop was hit
 twice, if watches make the mean error of
 a survival function or of miss ratios larger, if bounds with them hold less than 95 % of the exact
-figures, or if there is no recording of a program.
+figures, or are not narrower with them at 1e8 accesses, if there is no recording of a program, or
+no watch of it whose line returned.
 """
 
 from __future__ import annotations
@@ -353,6 +354,12 @@ def missed_goals(distances: Sequence[Distance], scores: Sequence[Score]) -> list
     goals = {
         f"distance {each.exact:,}: {wrong_with(each)}": not wrong_with(each) for each in distances
     }
+    for name in dict.fromkeys(each.program for each in scores):
+        returned = sum(each.returned for each in scores if each.program == name)
+        goals[f"{name}: no line that was watched returned"] = returned > 0
+    if scores:
+        farthest = Means.of([each.distances[-1] for each in scores]).width
+        goals["bounds at 1e8 accesses that watches make narrower"] = farthest[1] < farthest[0]
     parts = {
         "survival functions": [share for each in scores for share in each.distances],
         "miss ratios": [share for each in scores for share in each.sizes],

@@ -4,9 +4,10 @@ usage: python benchmarks/write_backs.py [--quick] [--json FILE] TRACE...
 
 Traces are those of ``memsampd trace``. Prints the table of docs/traffic.md.
 
-Goals: the estimated traffic is at most 20 % off, in the mean over traces and sizes; never more is
-written back than the upper bound says; there is an access in each trace. Exit status 1 if one is
-missed.
+Goals, in the mean over traces and sizes: the estimated traffic is at most 20 % off, and at most 0.9
+of what it is off by if lines are written back equally often everywhere, as often as is best for
+these traces (which looks at no store). Never more is written back than the upper bound says, and
+there is an access in each trace. Exit status 1 if one is missed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from verdict import add_options, finish
 SIZES_BYTES = tuple(1 << octave for octave in range(10, 22, 2))
 QUICK_ACCESSES = 1 << 18
 ERROR_GOAL = 0.2
+PART_OF_CONSTANT_GOAL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ class ExactTraffic:
     def is_bounded(self) -> bool:
         """Whether no more is written back than the upper bound says."""
         return self.written_back <= most_written_back(self.fetched, self.write_share) + 1e-12
+
+
+def constant_error(found: Iterable[ExactTraffic]) -> float:
+    """Return how far traffic is off, in the mean, if lines are written back equally often in all.
+
+    As often as makes that least, which is as often as in one of them.
+    """
+    traffic = np.array([1 + each.written_back / each.fetched for each in found])
+    return float(np.abs(traffic[:, None] / traffic - 1).mean(axis=1).min())
 
 
 def line_accesses(
@@ -136,21 +147,32 @@ def main(words: Sequence[str] | None = None) -> int:
     missed = []
     for path in args.traces:
         try:
-            told[path.stem] = judge(path, QUICK_ACCESSES if args.quick else float("inf"))
+            found = judge(path, QUICK_ACCESSES if args.quick else float("inf"))
         except MemsampdError as error:
             missed.append(f"{path}: {error}")
             continue
-        if not told[path.stem]:
+        told[str(path)] = found
+        if not found:
             missed.append(f"{path}: no access")
-        if not all(each.is_bounded for each in told[path.stem]):
+        if not all(each.is_bounded for each in found):
             missed.append(f"{path}: more is written back than the upper bound says")
-    errors = np.array([each.error for found in told.values() for each in found])
-    if len(errors):
-        mean = np.abs(errors).mean()
-        print(f"\nError of the traffic: {mean:.0%} on average, ", end="")
-        print(f"{errors.min():+.0%} to {errors.max():+.0%}.")
-        missed += [f"{mean:.0%} off on average"] if mean > ERROR_GOAL else []
+    missed += missed_means([each for found in told.values() for each in found])
     return finish(args.json, {"sizes_bytes": SIZES_BYTES, "traces": told}, missed)
+
+
+def missed_means(found: Sequence[ExactTraffic]) -> list[str]:
+    """Print the mean error; a line for each goal of it that is missed."""
+    if not found:
+        return []
+    errors = np.array([each.error for each in found])
+    mean, constant = float(np.abs(errors).mean()), constant_error(found)
+    print(f"\nError of the traffic: {mean:.1%} on average, ", end="")
+    print(f"{errors.min():+.0%} to {errors.max():+.0%}; {constant:.1%} by the best constant.")
+    goal = PART_OF_CONSTANT_GOAL * constant
+    return [
+        *([f"{mean:.1%} off on average"] if mean > ERROR_GOAL else []),
+        *([f"{mean:.1%} off on average, goal {goal:.1%}"] if mean > goal else []),
+    ]
 
 
 if __name__ == "__main__":

@@ -58,13 +58,19 @@ class Tally:
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def wait(self, is_enough: Callable[[], bool], patience_seconds: float = 500.0) -> None:
-        """Wait until it is enough, or over.
+        """Wait until it is enough.
 
         Raises:
-            TimeoutError: neither came, however long it took.
+            TimeoutError: it never was, however long it took.
+            RuntimeError: it was over before that.
         """
         give_up = time.monotonic() + patience_seconds
-        while not (self.is_over or is_enough()):
+        while True:
+            was_over = self.is_over  # what came last counts, too
+            if is_enough():
+                return
+            if was_over:
+                raise RuntimeError(f"it ended before that was enough: {self}")
             if time.monotonic() > give_up:
                 raise TimeoutError(f"never enough: {self}")
             time.sleep(0.01)
@@ -73,7 +79,8 @@ class Tally:
 def is_gone(pid: int) -> bool:
     """Whether it really is: while another thread executes a program, the first one is dead, too."""
     try:
-        return read_stat(pid).is_dead and list_threads(pid) == (pid,)
+        # In this order: once it has executed a program it has one thread, and lives.
+        return len(list_threads(pid)) <= 1 and read_stat(pid).is_dead
     except OSError:
         return True
 
@@ -134,7 +141,10 @@ def observe(
 
 @contextmanager
 def observed(pid: int, **options: object) -> Iterator[Tally]:
-    """Observe a process in a thread of its own while the body runs."""
+    """Observe a process in a thread of its own while the body runs.
+
+    What ends the observation is raised, rather than what the body makes of that.
+    """
     stop, result = threading.Event(), Tally()
     failures: list[BaseException] = []
 
@@ -153,8 +163,8 @@ def observed(pid: int, **options: object) -> Iterator[Tally]:
     finally:
         stop.set()
         thread.join()
-    if failures:
-        raise failures[0]
+        if failures:
+            raise failures[0]
 
 
 def children(pid: int) -> list[tuple[int, str, str]]:

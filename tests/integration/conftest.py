@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from commands import memsampd
-from needed import lacking
+from needed import kernel_ticks, lacking
 from tracees import BUSY, running
 
-from memsampd.sampler.perf.ticks import Ticks, try_ticks
+from memsampd.sampler.perf.ticks import Ticks
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,8 +42,6 @@ def busy(mark: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture(scope="module")
 def ticks() -> Iterator[Ticks]:
     """What a trial of the kernel's ticks found."""
-    found = try_ticks()
-    if found.event is None:
-        pytest.skip(found.why_not)
+    found = kernel_ticks()
     yield found
     found.close()

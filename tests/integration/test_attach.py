@@ -204,7 +204,7 @@ def test_json_is_one_object_a_window(target: subprocess.Popen[str]) -> None:
 def test_events_have_a_file_of_their_own(target: subprocess.Popen[str], way: str) -> None:
     """Whatever else is said on both streams, by memsampd and by the program."""
     reading, writing = os.pipe()
-    spin = (sys.executable, "-c", "while True: {i: str(i) for i in range(2000)}")
+    spin = (sys.executable, "-c", tracees.BUSY)
     program = ("sh", "-c", 'echo "{}"; echo "{}" >&2; exec "$@"', "sh", *spin)
     whose = ("--", *program) if way == "run" else (str(target.pid),)
     command = [MEMSAMPD, way, "--no-listen", "--events", f"/dev/fd/{writing}", *whose]

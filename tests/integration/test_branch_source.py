@@ -1,6 +1,5 @@
 """The branch source on real programs: what it samples, follows, drops and survives."""
 
-import contextlib
 import ctypes
 import mmap
 import os
@@ -28,6 +27,7 @@ from memsampd.sampler.perf.arrival import Arrival
 from memsampd.sampler.perf.cpu_rings import PerCpuRings
 from memsampd.sampler.perf.groups import SamplerOptions
 from memsampd.sampler.perf.probes import busy_child
+from memsampd.sampler.perf.refusal import read_paranoid
 from memsampd.sampler.perf.rings import NoRoomForRingError, Rings, TaskEvent, map_ring
 from memsampd.sampler.perf.sleepers import wait_until_one_runs
 from memsampd.sampler.perf.source import RECORD_BYTES, TaskClockSource
@@ -41,6 +41,11 @@ from memsampd.sampler.protocols import BranchSource
 from memsampd.sampler.records import BranchSamples
 
 TRIES = 20
+becomes_another_user = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+rings_are_limited = pytest.mark.skipif(
+    (read_paranoid() or 0) < 0,
+    reason="kernel.perf_event_paranoid is -1: memory of rings is not limited",
+)
 
 # Computes in pieces of some milliseconds: for so much CPU time of the thread, or until it is told.
 PRELUDE = """
@@ -581,7 +586,8 @@ def _rings_of_an_ordinary_user() -> str:
     return answer
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@becomes_another_user
+@rings_are_limited
 def test_an_ordinary_user_gets_smaller_rings() -> None:
     """The locked memory of ordinary users is limited to about half a MiB a CPU."""
     answer = _told_by_a_child(_rings_of_an_ordinary_user)
@@ -594,24 +600,40 @@ def _wait_until_it_runs(pid: int) -> None:
     wait_until_one_runs([pid], PATIENCE_SECONDS, cancelled)
 
 
+def _limit_kib() -> int:
+    """What the rings of an ordinary user may have of memory."""
+    a_cpu_kib = int(Path("/proc/sys/kernel/perf_event_mlock_kb").read_text())
+    return a_cpu_kib * len(online_cpus())
+
+
+def _fill_with_rings(pid: int) -> list[_core.PerfRing]:
+    """Rings that leave no room for another one, of few events: descriptors are limited, too."""
+    rings = list[_core.PerfRing]()
+    ring_bytes = 1 << (_limit_kib().bit_length() + 9)
+    while ring_bytes >= mmap.PAGESIZE:
+        fd = _core.perf_open_sampler(pid, -1, 1_000_000, 1, _core.INHERIT_NOTHING)
+        try:
+            rings.append(map_ring(fd, SamplerOptions(pid, 1_000_000, 1600, ring_bytes, False)))
+        except NoRoomForRingError:
+            ring_bytes //= 2
+        os.close(fd)
+    return rings
+
+
 def _refusal_without_room(use: Callable[[int], object]) -> str:
     """What that says once all locked memory of a user, whom no other test is, is in rings."""
     _become_ordinary(65533)
     with busy_child() as busy:
-        options = SamplerOptions(busy.pid, 1_000_000, 1600, mmap.PAGESIZE, False)
-        rings = []
-        with contextlib.suppress(NoRoomForRingError):
-            while True:
-                fd = _core.perf_open_sampler(busy.pid, -1, 1_000_000, 1, _core.INHERIT_NOTHING)
-                rings.append(map_ring(fd, options))
+        rings = _fill_with_rings(busy.pid)
         try:
             use(busy.pid)
         except CapabilityError as error:
             return str(error)
-    return "nothing"
+    return f"nothing, beside {len(rings)} rings"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@becomes_another_user
+@rings_are_limited
 @pytest.mark.parametrize(
     "use",
     [
@@ -661,10 +683,10 @@ def _sampled_threads(threads: int) -> str:
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@becomes_another_user
+@rings_are_limited
 def test_threads_that_begin_later_have_smaller_rings_if_need_be() -> None:
-    limit_kib = int(Path("/proc/sys/kernel/perf_event_mlock_kb").read_text()) * len(online_cpus())
-    threads = limit_kib // (256 + 4) + 1  # one more than has room
+    threads = _limit_kib() // (256 + 4) + 1  # one more than has room
     if threads > 200:
         pytest.skip(f"{threads} threads would be needed, so much memory may be locked here")
     assert _told_by_a_child(partial(_sampled_threads, threads)) == "all, 1 note, True"

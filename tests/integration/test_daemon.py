@@ -34,7 +34,7 @@ import time
 while True:
     stop = time.thread_time() + 0.2
     while time.thread_time() < stop: {i: str(i) for i in range(2000)}
-    time.sleep(2.5)
+    time.sleep(2.2)
 """
 # Keeps so many children at work; each lives for a while. Told to end, it leaves none.
 FORKING = """
@@ -450,7 +450,7 @@ def test_targets_take_turns_where_there_are_more_than_slots(tmp_path: Path, mark
 
 
 def test_targets_that_mostly_sleep_have_bursts_too(tmp_path: Path, mark: str) -> None:
-    config = f"[budget]\nown_cpu = 0.2\nprofiled_targets = 1\nturn_seconds = 3\n{rule(mark)}"
+    config = f"[budget]\nown_cpu = 0.2\nprofiled_targets = 1\nturn_seconds = 2.5\n{rule(mark)}"
     with (
         running(sys.executable, "-c", SLEEPY, mark) as one,
         running(sys.executable, "-c", SLEEPY, mark) as other,

@@ -7,18 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import tracees
 from commands import MEMSAMPD, memsampd
-from waiting import PATIENCE_SECONDS
+from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.errors import RecordingError
 from memsampd.exporters.recording import Recording, read_recording
 
-SPIN = "while True: {i: str(i) for i in range(2000)}"
 # Works until it is told to end.
 UNTIL_TOLD = """
 import select, sys
@@ -30,23 +30,20 @@ FULL = "error: nothing more is written to /dev/full: No space left on device"
 no_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 
 
-@pytest.fixture
-def busy() -> Iterator[subprocess.Popen[str]]:
-    with tracees.running(sys.executable, "-c", SPIN) as process:
-        yield process
-
-
 def once_recorded(
     path: Path, process: subprocess.Popen[str], is_enough: Callable[[Recording], bool]
 ) -> Recording:
     """The recording that a process writes, once this holds of it."""
-    while True:
+
+    def enough() -> Recording | None:
         assert process.poll() is None
-        try:
-            if is_enough(found := read_recording(path)):
-                return found
-        except RecordingError:  # there is none yet
-            pass
+        with suppress(RecordingError):  # there is none yet
+            if is_enough(recording := read_recording(path)):
+                return recording
+        return None
+
+    found: Recording = wait_for(enough)
+    return found
 
 
 def wait_for_windows(path: Path, process: subprocess.Popen[str]) -> None:

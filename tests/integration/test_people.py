@@ -11,13 +11,16 @@ import time
 from pathlib import Path
 
 import jsonschema
+import pytest
 from commands import MEMSAMPD, memsampd
-from tracees import running, sleeping
+from daemons import daemon, rule
+from tracees import BUSY, running, sleeping
+
+from memsampd.cli.main import main
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "events.schema.json"
-SPIN = "while True: {i: str(i) for i in range(2000)}"
 # Names itself so that a terminal that shows the name turns red, or shows a line of its own.
-STRANGE = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\x1b[31mred\\nline')\n" + SPIN
+STRANGE = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\x1b[31mred\\nline')\n" + BUSY
 
 
 def on_a_terminal(*words: str) -> str:
@@ -50,7 +53,7 @@ def test_attach_says_first_of_all_that_it_works_and_what_it_waits_for() -> None:
 def test_attach_prints_what_its_schema_describes() -> None:
     validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
     with (
-        running(sys.executable, "-c", SPIN) as busy,
+        running(sys.executable, "-c", BUSY) as busy,
         running(MEMSAMPD, "attach", str(busy.pid), "--json", "--no-listen") as attach,
     ):
         assert attach.stdout is not None
@@ -64,42 +67,43 @@ def test_attach_prints_what_its_schema_describes() -> None:
     assert curves >= 5
 
 
-def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
-    def said(*words: str | Path | int) -> str:
+def test_a_name_from_outside_does_nothing_to_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def observing(*words: str | Path | int) -> str:
         done = memsampd(*words)
         # A machine may be so busy that there was no burst in a second.
         assert done.returncode == 0 or "observe them for longer" in done.stderr, done.stderr
         return done.stdout + done.stderr
 
-    recording, trace, config = (tmp_path / name for name in ("recording", "trace", "config.toml"))
-    config.write_text('listen = ""\n[[rules]]\nname = "strange"\ncommand_line = "b.x1b.31mred"\n')
-    socket = tmp_path / "socket"
+    def said(*words: str | Path | int) -> str:
+        """What those say that observe nobody: they need no process of their own."""
+        status = main([str(word) for word in words])
+        told = capsys.readouterr()
+        assert status == 0, told.err
+        return told.out + told.err
+
+    recording, trace = tmp_path / "recording", tmp_path / "trace"
     with running(sys.executable, "-c", STRANGE) as strange:
         pid = strange.pid
         while "red" not in Path(f"/proc/{pid}/comm").read_text():
             time.sleep(0.01)
         shown = [
-            on_a_terminal("attach", str(pid), "--no-listen", "--duration", "1"),
-            said("attach", pid, "--no-listen", "--duration", 1, "-o", recording),
-            said("trace", "-o", trace, "--accesses", 1000, "--deadline", 100, pid),
-            said("doctor", pid),
-            said("top", "--once", "--pid", pid, "--duration", 1),
-            said("check-config", config),
-            said("advise", "--pid", pid, "--pid", pid, "--duration", 1),
+            on_a_terminal("attach", str(pid), "--no-listen", "--duration", "0.3"),
+            observing("attach", pid, "--no-listen", "--duration", 1, "-o", recording),
+            observing("trace", "-o", trace, "--accesses", 1000, "--deadline", 100, pid),
+            observing("doctor", pid),
+            observing("top", "--once", "--pid", pid, "--duration", "0.3"),
+            observing("advise", "--pid", pid, "--pid", pid, "--duration", 1),
         ]
-        with subprocess.Popen(
-            [MEMSAMPD, "daemon", "--config", config, "--socket", socket, "--state-dir", tmp_path],
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as daemon:
-            while memsampd("list", "--socket", socket).returncode:  # it does not answer yet
-                assert daemon.poll() is None
+        with daemon(tmp_path / "d", rule("b.x1b.31mred")) as node:
             shown += [
-                said(*words, "--socket", socket)
+                said(*words, "--socket", node.socket)
                 for words in (("attach", "--daemon", pid), ("list",), ("status",), ("detach", pid))
             ]
-            daemon.terminate()
-            shown.append(daemon.communicate()[1])
+            shown.append(said("check-config", node.directory / "config.toml"))
+            assert node.stop() == 0
+            shown.append(node.log)
     shown += [said("report", recording), said("trace", "info", trace), said("trace", "dump", trace)]
     for words in shown:
         assert "\x1b[31m" not in words
@@ -108,7 +112,7 @@ def test_a_name_from_outside_does_nothing_to_a_terminal(tmp_path: Path) -> None:
 
 def test_advice_on_two_running_processes() -> None:
     told: list[int] = []
-    with running(sys.executable, "-c", SPIN) as one, running(sys.executable, "-c", SPIN) as other:
+    with running(sys.executable, "-c", BUSY) as one, running(sys.executable, "-c", BUSY) as other:
         pids = [one.pid, other.pid]
         for seconds in (4, 8, 16, 32, 64, 128):  # on a busy machine few bursts come
             done = memsampd(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -79,6 +80,7 @@ int main(void)
 }
 """
 TICKS = 10
+LEAST_TIMED = 5  # bursts of which the median is told
 
 
 @pytest.fixture
@@ -95,7 +97,7 @@ def stand_ins() -> PmuTrials:
 
 
 def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording:
-    """Observe for some seconds, and ever longer until a burst was timed."""
+    """Observe for some seconds, and ever longer until some bursts were timed."""
     give_up = time.monotonic() + PATIENCE_SECONDS
     for doubled in count():
         longer = replace(config, duration_seconds=3.0 * 2**doubled)
@@ -108,7 +110,7 @@ def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording
                 [1.0] * len(phases), rel=0.05
             )
         recording = read_recording(path)
-        if any(burst.timed is not None for burst in recording.bursts):
+        if sum(burst.timed is not None for burst in recording.bursts) >= LEAST_TIMED:
             break
         assert time.monotonic() < give_up, errors
     return recording
@@ -118,10 +120,11 @@ def record_until_timed(pid: int, config: SessionConfig, path: Path) -> Recording
 def test_accesses_are_those_that_were_counted(
     branches: BranchChoice, looping: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every burst and every window goes at a thousand million a second, as was counted.
+    """Bursts and windows go at a thousand million a second, as was counted.
 
     A second is one of user time: by the timer so many samples, of which a busy host loses some, and
-    by the PMU what was counted up to the last one.
+    by the PMU what was counted up to the last one. Where one of two or three turns is read late, a
+    window is off by some percent: by medians these are not seen.
     """
     monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: stand_ins())
     # All that this process has used before counts as its own CPU time.
@@ -136,20 +139,18 @@ def test_accesses_are_those_that_were_counted(
         "clock": "counters",
         "long_distances": "none",
     }
-    slack = {"timer": 0.3, "auto": 0.1}[branches]
     timed = [burst.timed for burst in recording.bursts if burst.timed is not None]
-    assert timed
-    for each in timed:
-        assert each.method == "counters"
-        assert each.accesses_per_cpu_second == pytest.approx(1e9, rel=slack)
-    for window in recording.windows:
-        for rate in window.rates:
-            assert rate.accesses_per_cpu_second == pytest.approx(1e9, rel=slack)
+    assert {each.method for each in timed} == {"counters"}
     # The nanoseconds stand for instructions and cycles, too.
     speeds = [window.speed for window in recording.windows if window.speed is not None]
-    assert speeds
+    rates = [rate for window in recording.windows for rate in window.rates]
+    for found in (
+        [each.accesses_per_cpu_second for each in timed],
+        [each.accesses_per_cpu_second for each in rates],
+        [each.instructions_per_cpu_second for each in speeds],
+    ):
+        assert statistics.median(found) == pytest.approx(1e9, rel=0.05)
     for speed in speeds:
-        assert speed.instructions_per_cpu_second == pytest.approx(1e9, rel=slack)
         assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)
 
 

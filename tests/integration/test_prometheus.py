@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,30 +31,29 @@ class Scraped:
     exporter: Exporter
     port: int
 
+    @property
+    def instance(self) -> str:
+        """How Prometheus tells it from others."""
+        return f'instance="127.0.0.1:{self.port}"'
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[dict[str, Scraped]]:
-    """Both ways to serve."""
+
+@pytest.fixture
+def served() -> Iterator[list[Scraped]]:
+    """Both ways to serve: in a thread, and in a process of its own."""
     exporter = PrometheusExporter()
     with (
         closing(MetricsServer(exporter.text, "127.0.0.1:0")) as thread,
         closing(WebProcess("127.0.0.1:0")) as process,
     ):
-        yield {
-            "in a thread": Scraped(exporter, thread.port),
-            "in a process": Scraped(process, process.port),
-        }
+        yield [Scraped(exporter, thread.port), Scraped(process, process.port)]
 
 
-@pytest.fixture(scope="module")
-def monitoring(
-    served: dict[str, Scraped], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Monitoring]:
+@pytest.fixture
+def monitoring(served: list[Scraped], tmp_path: Path) -> Iterator[Monitoring]:
     """A Prometheus that stores what both publish, or will soon."""
-    directory, port = tmp_path_factory.mktemp("prometheus"), free_port()
-    ports = [each.port for each in served.values()]
-    (directory / "prometheus.yml").write_text(scraping(*ports))
-    with prometheus(directory, port):
+    port = free_port()
+    (tmp_path / "prometheus.yml").write_text(scraping(*(each.port for each in served)))
+    with prometheus(tmp_path, port):
         yield Monitoring(port, 0)
 
 
@@ -74,13 +74,21 @@ def test_promtool_has_nothing_to_say() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-@pytest.mark.parametrize("where", ["in a thread", "in a process"])
 def test_prometheus_stores_what_was_published(
-    where: str, served: dict[str, Scraped], monitoring: Monitoring
+    served: list[Scraped], monitoring: Monitoring
 ) -> None:
-    exporter, here = served[where].exporter, f'instance="127.0.0.1:{served[where].port}"'
-    exporter.publish(SNAPSHOT)
-    monitoring.wait_for(f"memsampd_target_up{{{here}}}")
+    for each in served:
+        each.exporter.publish(SNAPSHOT)
+    for each in served:
+        monitoring.wait_for(f"memsampd_target_up{{{each.instance}}}")
+        check_what_is_stored(monitoring, each.instance)
+    for each in served:
+        each.exporter.publish(replace(SNAPSHOT, alive=False))
+    for each in served:
+        monitoring.wait_for(f"absent(memsampd_target_up{{{each.instance}}})")
+
+
+def check_what_is_stored(monitoring: Monitoring, here: str) -> None:
     curve = SNAPSHOT.estimate.curves["lru"]
     for size_bytes, miss_ratio in zip(curve.sizes_bytes, curve.miss_ratio, strict=True):
         (row,) = monitoring.query(
@@ -100,5 +108,3 @@ def test_prometheus_stores_what_was_published(
         f'memsampd_capture_errors_total{{{here},reason="target is not running"}}'
     )
     assert value(refused) == 2
-    exporter.publish(replace(SNAPSHOT, alive=False))
-    monitoring.wait_for(f"absent(memsampd_target_up{{{here}}})")

@@ -22,25 +22,29 @@ from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.source import ReplicaSource
 
 
-@pytest.mark.parametrize("name", ["execs", "execs_by_thread"])
-def test_exec_at_any_moment(name: str, tmp_path: Path) -> None:
-    with running(compile_watchful(tmp_path, name), "1000000", "ready") as process:
+@pytest.mark.parametrize("words", ["execs 1000000 0.05", "execs_by_thread 1000000 0.03"])
+def test_exec_at_any_moment(words: str, tmp_path: Path) -> None:
+    name, *arguments = words.split()
+    with running(compile_watchful(tmp_path, name), *arguments, "ready") as process:
         assert outcome(process, attaches=15, every_thread=True, max_accesses=100_000) == "right"
 
 
 def test_an_exec_waits_for_no_sibling_for_good(tmp_path: Path) -> None:
-    """All programs of a row come to their end, each replaced by a thread while others are held."""
+    """All programs of a row come to their end, each replaced by a thread while others are held.
+
+    Each goes on for long enough to be observed.
+    """
     program = compile_watchful(tmp_path, "execs_by_thread")
     bursts = 0
     for _ in tries():
-        with running(program, "12", "ready") as process:
+        with running(program, "3", "0.3", "ready") as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             with observed(process.pid, every_thread=True, max_accesses=1_000_000) as tally:
                 assert process.stdout.read() == "right\n"
             assert process.wait() == 0
         bursts += tally.bursts
-        if bursts >= 12:
+        if bursts >= 24:
             break
 
 
@@ -48,7 +52,7 @@ def test_exit_at_any_moment(tmp_path: Path) -> None:
     program = compile_watchful(tmp_path, "execs")
     have_been_observed = 0
     for _ in tries():
-        with running(program, "2") as process, observed(process.pid) as tally:
+        with running(program, "1", "0.2") as process, observed(process.pid) as tally:
             assert process.stdout is not None
             assert process.stdout.read() == "right\n"
         assert process.wait() == 0

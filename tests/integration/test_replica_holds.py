@@ -5,9 +5,9 @@ from __future__ import annotations
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -276,11 +276,16 @@ def test_a_thread_that_is_caught_inside_calls_is_stopped_ever_more_seldom(tmp_pa
         assert process.poll() is None
 
 
-def word(process: subprocess.Popen[str], program: Path, symbol: str) -> int:
-    """A number in a program's memory."""
-    with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
-        memory.seek(address_of(program, symbol))
-        return int.from_bytes(memory.read(8), "little")
+def reader_of_short_ones(process: subprocess.Popen[str], program: Path) -> Callable[[], int]:
+    """What reads how many transfers of a program were cut short, in its memory."""
+    address = address_of(program, "short_ones")
+
+    def read() -> int:
+        with open(f"/proc/{process.pid}/mem", "rb", buffering=0) as memory:
+            memory.seek(address)
+            return int.from_bytes(memory.read(8), "little")
+
+    return read
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -289,7 +294,7 @@ def test_a_transfer_that_a_hold_cuts_short_is_told(kind: str, tmp_path: Path) ->
     with running(program, kind) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        told, short_ones = 0, partial(word, process, program, "short_ones")
+        told, short_ones = 0, reader_of_short_ones(process, program)
         with closing(ReplicaSource(process.pid)) as source:
             for _ in tries():
                 before = short_ones()
@@ -330,9 +335,9 @@ def test_it_is_told_whatever_the_target_was_held_for(tmp_path: Path) -> None:
         with running(program, "write", "until then") as process:
             assert process.stdout is not None
             process.stdout.readline()
-            told = 0
+            told, short_ones = 0, reader_of_short_ones(process, program)
             with closing(ReplicaSource(process.pid)) as source:
-                while word(process, program, "short_ones") == 0:
+                while short_ones() == 0:
                     burst = patiently(lambda: source.capture(BurstRequest(process.pid, 100)))
                     told += burst.cut_short
             assert told > 0
@@ -357,5 +362,5 @@ def test_transfers_that_take_what_there_is_are_cut_short_by_nobody(
             for _ in range(50):
                 burst = patiently(lambda: source.capture(BurstRequest(process.pid, 100)))
                 assert not burst.cut_short
-        assert word(process, program, "short_ones") > 0
+        assert reader_of_short_ones(process, program)() > 0
         assert process.poll() is None

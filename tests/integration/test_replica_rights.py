@@ -24,6 +24,7 @@ from waiting import PATIENCE_SECONDS, wait_for
 
 from memsampd.daemon.accesses import ReplicaTrial
 from memsampd.errors import CaptureError
+from memsampd.sampler.process.cgroup import read_limits
 from memsampd.sampler.process.status import list_threads, read_status
 from memsampd.sampler.records import BurstRequest
 from memsampd.sampler.replica.precedence import try_precedence
@@ -268,6 +269,8 @@ def test_a_tracer_does_not_go_where_its_replica_cannot(may_move: bool) -> None:
 
 
 def test_after_a_burst_a_replica_goes_on_as_memsampd_was_started() -> None:
+    niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + 7, 19)
+
     def prepare() -> None:
         os.nice(7)
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -281,7 +284,7 @@ def test_after_a_burst_a_replica_goes_on_as_memsampd_was_started() -> None:
                 "policy": os.sched_getscheduler(replica),
             }
 
-    assert in_a_child(prepare, tell) == {"niceness": 7, "policy": os.SCHED_BATCH}
+    assert in_a_child(prepare, tell) == {"niceness": niceness, "policy": os.SCHED_BATCH}
 
 
 @needs_root
@@ -315,6 +318,9 @@ def test_real_time_takes_a_rank_for_the_replica_and_one_for_its_tracer(rank: int
     assert in_a_child(prepare, tell) == {"is_real_time": rank == 2}
 
 
+without_quota = pytest.mark.skipif(
+    read_limits(os.getpid()).cpus is not None, reason="there is a quota around all tests"
+)
 QUOTAS = {
     1: {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "90000"},
     2: {"cpu.max": "90000 100000"},
@@ -339,6 +345,7 @@ def said_of_priority(max_stop_seconds: float = 0.005) -> dict[str, Any]:
 
 
 @needs_root
+@without_quota
 @pytest.mark.parametrize("version", QUOTAS)
 @pytest.mark.parametrize(
     ("is_first", "max_stop_seconds", "lacks"),
@@ -372,6 +379,7 @@ def test_a_quota_of_our_own_is_told_where_no_real_time_priority_helps(
 
 
 @needs_root
+@without_quota
 def test_without_a_quota_nothing_is_said_at_the_start() -> None:
     told = in_a_child(keep_only(*OF_ANOTHER_USER), said_of_priority)
     assert told == {"priority": False, "quota": True, "notes": []}

@@ -54,7 +54,7 @@ def test_nor_are_those_of_programs_that_do_nothing_else(tmp_path: Path) -> None:
 
     def observe(kind: int) -> str:
         with running(program, "0", str(kind), "20") as process:
-            return outcome(process, attaches=4)
+            return outcome(process, attaches=4, bursts_an_attach=1)
 
     with ThreadPoolExecutor(len(WAIT_KINDS)) as threads:
         outcomes = dict(zip(WAIT_KINDS, threads.map(observe, WAIT_KINDS), strict=True))
@@ -69,7 +69,7 @@ def test_the_program_notices_nothing(name: str, tmp_path: Path) -> None:
 
 def test_a_signal_ends_the_wait_that_lets_it_through(tmp_path: Path) -> None:
     with running(compile_watchful(tmp_path, "let_through")) as process:
-        assert outcome(process, attaches=10) == "right"
+        assert outcome(process, attaches=10, bursts_an_attach=1) == "right"
 
 
 def test_its_memory_its_children_and_its_affinity_are_as_if_alone(tmp_path: Path) -> None:
@@ -86,37 +86,18 @@ def test_reads_past_the_page_cache_come_as_they_are(is_ring: int, tmp_path: Path
     data = tmp_path / "data"
     data.write_bytes(bytes((i * 7 >> 3) & 0xFF for i in range(1 << 20)))
     with running(compile_watchful(tmp_path, "direct"), data, str(is_ring)) as process:
-        assert process.stdout is not None
-        if (first := process.stdout.readline()).startswith("skip"):
-            pytest.skip(first.strip())
-        with observed(process.pid, max_accesses=100_000) as tally:
-            tally.wait(lambda: tally.bursts >= 15)
-            tell(process)
-            assert process.stdout.read().strip() == "right"
+        assert outcome(process, bursts=15, max_accesses=100_000) == "right"
 
 
 def test_pages_that_it_supplies_itself_are_asked_for_by_itself(tmp_path: Path) -> None:
     with running(compile_watchful(tmp_path, "supplied")) as process:
-        assert process.stdout is not None
-        if (first := process.stdout.readline()).startswith("skip"):
-            pytest.skip(first.strip())
-        with observed(process.pid, max_accesses=100_000) as tally:
-            tally.wait(lambda: tally.bursts >= 15)
-            tell(process)
-            assert process.stdout.read().strip() == "right"
+        assert outcome(process, bursts=15, max_accesses=100_000) == "right"
 
 
 @pytest.mark.parametrize("name", ["keys", "shadow_stack"])
 def test_what_few_cpus_have_is_left_alone(name: str, tmp_path: Path) -> None:
     with running(compile_watchful(tmp_path, name)) as process:
-        assert process.stdout is not None
-        if (first := process.stdout.readline()).startswith("skip"):
-            pytest.skip(first.strip())
-        assert first == "ready\n"
-        with observed(process.pid, max_accesses=100_000) as tally:
-            tally.wait(lambda: tally.bursts >= 30)
-            tell(process)
-            assert process.stdout.read().strip() == "right"
+        assert outcome(process, bursts=30, max_accesses=100_000) == "right"
 
 
 def _count_calls(program: Path, rounds: int, is_observed: bool) -> tuple[dict[str, int], int]:

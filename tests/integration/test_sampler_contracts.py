@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, closing
 
 import numpy as np
 import pytest
+from needed import kernel_ticks
 from tracees import descriptors, patiently, running
 from waiting import PATIENCE_SECONDS
 
@@ -28,7 +29,7 @@ from memsampd.sampler.line_choice import LineChoice
 from memsampd.sampler.perf.counts import CounterSet
 from memsampd.sampler.perf.groups import TASK_CLOCK
 from memsampd.sampler.perf.source import TaskClockSource
-from memsampd.sampler.perf.ticks import TickSource, try_ticks
+from memsampd.sampler.perf.ticks import TickSource
 from memsampd.sampler.pmu.branches import PmuBranchSource
 from memsampd.sampler.process.memory import CodeReader
 from memsampd.sampler.protocols import AccessClock, AccessSource, BranchSource
@@ -64,9 +65,7 @@ def by_events(pid: int) -> BranchSource:
 
 def by_ticks(pid: int) -> BranchSource:
     """The source of the kernel's ticks, where these can be had."""
-    ticks = try_ticks()
-    if ticks.event is None:
-        pytest.skip(ticks.why_not)
+    ticks = kernel_ticks()
     ticks.close()
     return TickSource(pid, ticks, period_seconds=ticks.seconds)
 

@@ -210,9 +210,9 @@ def vectors(program: Path) -> Run:
         maps = named_branches(pid), BranchMaps(lambda each: BranchMap(CodeReader(each)))
         give_up = time.monotonic() + PATIENCE_SECONDS
         with closing(TaskClockSource(pid, period_seconds=0.001)) as source:
-            while named.sum() < 1500:
+            while named.sum() < 600:  # a round of both ways
                 assert time.monotonic() < give_up
-                batch = source.read(1.0)
+                batch = source.read(0.1)
                 for vector, each in zip((named, addressed), maps, strict=True):
                     bins = WindowCutter(0.1, 64, each.lookup).bins(batch)
                     vector += np.bincount(bins, minlength=4096)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tracees import patiently, running, write_data
+from tracees import compile_c, patiently, running, write_data
 from waiting import PATIENCE_SECONDS
 
 from memsampd.errors import CaptureError
@@ -46,6 +46,34 @@ def errors_of(burst: Burst) -> list[float]:
     found = list(exact_traffic(lines, stores, [1 << octave for octave in range(4, 16)]))
     assert all(exact.is_bounded for exact in found)
     return [abs(exact.error) for exact in found]
+
+
+STREAMING = r"""
+enum { WORDS = 1 << 20 };
+static volatile long from[WORDS], to[WORDS];
+__attribute__((noipa)) static void read_all(void) { for (long i = 0; i < WORDS; i++) from[i]; }
+__attribute__((noipa)) static void copy(void) { for (long i = 0; i < WORDS; i++) to[i] = from[i]; }
+__attribute__((noipa)) static void fill(void) { for (long i = 0; i < WORDS; i++) to[i] = i; }
+int main(int argc, char **argv)
+{
+    (void)argc;
+    for (;;)
+        switch (argv[1][0]) {
+        case 'r': read_all(); break;
+        case 'c': copy(); break;
+        default: fill();
+        }
+}
+"""
+
+
+def test_traffic_of_what_reads_copies_and_fills(tmp_path: Path) -> None:
+    """None, half and all of the lines are written back: no constant is near to each of these."""
+    program = compile_c(tmp_path, STREAMING)
+    for way in ("read", "copy", "fill"):
+        with running(program, way) as process:
+            (burst,) = islice(long_bursts(process.pid), 1)
+        assert max(errors_of(burst)) < 0.05
 
 
 @pytest.mark.parametrize("name", ["xz", "bzip2", "python"])

@@ -1,4 +1,5 @@
-/* A thread that is not the first executes the program anew, argv[1] times, while others compute. */
+/* A thread that is not the first executes the program anew, argv[1] times, while others compute:
+ * after argv[2] seconds each time. */
 #include "watchful.h"
 
 static char **arguments;
@@ -7,9 +8,9 @@ static void *go(void *unused)
 {
     char left[16];
     (void)unused;
-    compute(0.03);
+    compute(atof(arguments[2]));
     snprintf(left, sizeof left, "%d", atoi(arguments[1]) - 1);
-    execl("/proc/self/exe", arguments[0], left, NULL);
+    execl("/proc/self/exe", arguments[0], left, arguments[2], NULL);
     fail("exec");
     return NULL;
 }
@@ -17,7 +18,7 @@ static void *go(void *unused)
 int main(int argc, char **argv)
 {
     pthread_t thread;
-    if (argc > 2) ready();
+    if (argc > 3) ready();
     if (atoi(argv[1]) == 0 || told()) { puts("right"); return 0; }
     arguments = argv;
     pthread_create(&thread, NULL, work, NULL);

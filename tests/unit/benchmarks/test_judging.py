@@ -78,4 +78,13 @@ def test_a_figure_that_is_none_misses_its_goal() -> None:
     shared = corun.Score("a+b", (1, 1), *[0.0] * 7)
     assert corun.missed_goals([shared]) == []
     lines = corun.missed_goals([shared, dataclasses.replace(shared, excess=np.nan)])
-    assert [line.split()[1] for line in lines] == ["excess"]
+    assert [line.split()[1] for line in lines] == ["excess", "excess"]
+
+
+def test_a_model_of_sharing_is_judged_beside_those_that_know_nothing_of_it() -> None:
+    good = corun.Score("a+b", (1, 1), 0.8, 0.1, 0.2, 0.4, 1.0, 1.0, 0.0)
+    assert corun.missed_goals([good]) == []
+    as_alone = dataclasses.replace(good, exact=good.alone)
+    assert corun.missed_goals([as_alone]) == ["mean exact 0.20, goal 0.10"]
+    worse_than_none = dataclasses.replace(good, excess=4.1, shared_excess=-0.3)
+    assert corun.missed_goals([worse_than_none]) == ["mean excess 4.10, goal 0.70"]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from rowless import rowless_burst
-from tracees import running
+from tracees import is_gone, observed, running
+from waiting import wait_for
 
 from memsampd.sampler.process.status import list_threads
 from memsampd.sampler.records import Burst, BurstCost, BurstEnd
@@ -29,6 +30,28 @@ def spent(hold_seconds: float, own_seconds: float = 0.0) -> BurstCost:
         replica_cpu_seconds=own_seconds / 2,
         tracer_cpu_seconds=own_seconds / 2,
     )
+
+
+# -- observing -----------------------------------------------------------------------------------
+
+
+def test_who_waits_for_more_than_came_of_an_observation_is_told_so() -> None:
+    with running("true") as process:
+        wait_for(lambda: is_gone(process.pid))
+        with (
+            pytest.raises(RuntimeError, match="ended before that was enough"),
+            observed(process.pid) as tally,
+        ):
+            tally.wait(lambda: tally.attaches > 0)
+
+
+def test_what_ended_an_observation_is_told_rather_than_that_it_ended() -> None:
+    with (
+        running("sleep", "1000000") as process,
+        pytest.raises(TypeError, match="unknown"),
+        observed(process.pid, unknown=1) as tally,
+    ):
+        tally.wait(lambda: tally.attaches > 0)
 
 
 # -- equality ------------------------------------------------------------------------------------

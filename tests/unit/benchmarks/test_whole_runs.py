@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evaluation.experiments.sources import BOTH, BURSTS, OWN_CPU, WALKS, Sources, figures, goals
 from evaluation.page import Page
-from long_distances import Means, distances_page, paired, score, sizes_page
+from long_distances import Means, distances_page, missed_goals, paired, score, sizes_page
 from memsampd.estimate.events import BurstRecord, WatchRecord
 from memsampd.exporters.recording import Recording, read_recording
 from memsampd.models.histogram import ReuseHistogram
@@ -191,6 +191,18 @@ def test_tables_of_long_distances() -> None:
     assert "\n| 98,304 | " in text
     assert "| **mean** |" in text
     assert "| example | " in sizes_page([told], "Judged then").markdown()
+
+
+def test_a_goal_of_watches_is_missed_without_any() -> None:
+    lines = 3_000_000
+    reference = loop(lines, 10**10)
+    told = score(reference, recording_of_loop(lines, 60_000, 40))
+    assert missed_goals([], [told]) == []
+    untold = score(reference, recording_of_loop(lines, 60_000, 0))
+    assert missed_goals([], [untold]) == [
+        "example: no line that was watched returned",
+        "bounds at 1e8 accesses that watches make narrower",
+    ]
 
 
 # -- the experiment ------------------------------------------------------------------------------
