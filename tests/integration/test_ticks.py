@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -106,6 +107,21 @@ def test_they_lie_in_code_that_the_program_runs_and_have_its_registers(ticks: Ti
     stack_pointers = np.concatenate([each.registers for each in found])[:, 7]
     stacks = [space.find(int(pointer)) for pointer in np.unique(stack_pointers)]
     assert all(stack is not None and "w" in stack.perms for stack in stacks)
+
+
+def test_the_latest_samples_are_as_many_as_asked_for_though_others_were_in_the_kernel(
+    ticks: Ticks,
+) -> None:
+    half = IN_THE_KERNEL.replace("while True: file", "while True:\n        sum(range(4000)); file")
+    looks = Counter[int]()
+    with python(half) as process, TickSource(process.pid, ticks, period_seconds=0.004) as source:
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while looks[5] < 5:
+            assert time.monotonic() < give_up
+            looks[len(source.latest(5))] += 1
+            source.read(0.0)
+            time.sleep(0.05 * (2 + looks[0]))  # fewer come where all CPUs are busy
+    assert set(looks) <= {0, 5}
 
 
 def first_note(ticks: Ticks, period_seconds: float) -> str:

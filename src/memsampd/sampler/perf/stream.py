@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -90,14 +90,20 @@ class SampleStream(Closing):
         gone = tuple(self._ended.at_read(sorted(ended)))
         return replace(drained, samples=self._asked_for(samples), events=(), gone=gone)
 
-    def latest(self, count: int) -> NDArray[np.void]:
+    def latest(
+        self, count: int, choose: Callable[[NDArray[np.void]], NDArray[np.void]] = lambda each: each
+    ) -> NDArray[np.void]:
         """Return the latest samples of the process itself that are to be read, in order of time.
 
         None where fewer have come since the last look or read, or an exec of the process among
         them.
+
+        Args:
+            count: how many.
+            choose: which samples count.
         """
         found = self._rings.peek()
-        samples = self._own(self._after_held(found))
+        samples = choose(self._own(self._after_held(found)))
         looked_at, self._looked_at = self._looked_at, len(samples)
         has_exec = any(each.kind == "exec" and each.pid == self._pid for each in found.events)
         is_enough = len(samples) - looked_at >= count and not has_exec

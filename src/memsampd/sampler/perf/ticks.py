@@ -391,10 +391,9 @@ class TickSource(StreamedBranches):
     def latest(self, count: int) -> BranchSamples:
         """Return so many of the latest samples of the process itself, to be read all the same.
 
-        Fewer where some of them were not of user code; none where fewer have come since the last
-        look or read, or an exec among them.
+        None where fewer have come since the last look or read, or an exec among them.
         """
-        latest = self._of_user_code(self._stream.latest(count))
+        latest = self._stream.latest(count, self._of_user_code)
         return branch_samples(latest, self.period_seconds)
 
     def _of_user_code(self, samples: NDArray[np.void]) -> NDArray[np.void]:
