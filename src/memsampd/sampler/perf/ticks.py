@@ -14,9 +14,8 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Container
 from contextlib import ExitStack, closing, suppress
-from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -57,8 +56,10 @@ SAMPLE_SECONDS = 9e-6
 _TRACEPOINT = "events/timer/hrtimer_expire_entry"
 # Where the core looks for the function of the timer (_core/perf/records.c).
 _FUNCTION_FIELD = re.compile(r"void \* function;\s*offset:24;\s*size:8;")
-# Until Linux 6.6, of 6.7 and 6.8, and since then; the last is another function until 6.6.
+# Until Linux 6.6, of 6.7 and 6.8, and since then; the last is another function until 6.6. All of
+# them are made of one file, so they lie near each other.
 _TICK_FUNCTIONS = (b"tick_sched_timer", b"tick_nohz_highres_handler", b"tick_nohz_handler")
+_NEAR_BYTES = 64 << 10
 _RECORD_BYTES = 352  # of one sample in the ring, about
 _TRIAL_RING_BYTES = 64 << 10
 _TRIAL_FIELDS = _core.SAMPLE_CHAIN | _core.SAMPLE_RAW | _core.SAMPLE_REGISTERS
@@ -163,17 +164,19 @@ def tick_function(symbols: Path = SYMBOLS) -> int:
     Args:
         symbols: the kernel's list of them.
     """
-    found = dict.fromkeys(_TICK_FUNCTIONS, 0)
+    found = dict[bytes, int]()
     with suppress(OSError), symbols.open("rb") as lines:
-        for line in lines:
+        for line in lines:  # in order of addresses
             address, _, name = line.split()[:3]
-            if name in found:
+            if name in _TICK_FUNCTIONS:
                 found[name] = int(address, 16)
-    return next(filter(None, found.values()), 0)
+            elif found and int(address, 16) > min(found.values()) + _NEAR_BYTES:
+                break
+    return next((found[name] for name in _TICK_FUNCTIONS if name in found), 0)
 
 
 def try_ticks(root: Path = TRACEFS, symbols: Path = SYMBOLS) -> Ticks:
-    """Find out how ticks look here, on this thread: some 16 ms of CPU time.
+    """Find out how ticks look here, on this thread: some 30 ms of CPU time.
 
     Args:
         root: where tracefs is.
@@ -223,14 +226,14 @@ def _found_ticks(ring: _core.PerfRing, timers: HardwareEvent, symbols: Path) -> 
     """Be in user mode until some ticks have come: from where these enter the kernel, that is it."""
     seconds = tick_seconds()
     give_up_seconds = time.monotonic() + _TRIAL_MOST_SECONDS
-    ask = cache(lambda: tick_function(symbols))
+    told = tick_function(symbols)
     ring.drain()
     found = np.empty(0, SAMPLE_DTYPE)
     _compute((_TRIAL_TICKS - 1) * seconds)
     for ticks in range(_TRIAL_TICKS, _TRIAL_TICKS_MOST):
         _compute(seconds)
         found = np.concatenate([found, np.frombuffer(ring.drain()[0], SAMPLE_DTYPE)])
-        function = _function(found, ticks, seconds, ask)
+        function = told or _regular_function(found, ticks, seconds)
         if function and (entry := _entry(found[found["data_source"] == function])):
             event = replace(timers, name="ticks", filter=f"function=={function:#x}")
             return Ticks(event, entry, seconds)
@@ -247,26 +250,21 @@ def _compute(seconds: float) -> None:
             pass
 
 
-def _function(samples: NDArray[np.void], ticks: int, seconds: float, ask: Callable[[], int]) -> int:
-    """Which function of timers that expired handles the tick; 0: none can be told.
+def _regular_function(samples: NDArray[np.void], ticks: int, seconds: float) -> int:
+    """Which function of timers expires as often as ticks, and at regular times; 0: none does.
 
-    It is the one that expires often enough, and at regular times. Another program's timer may do
-    so, too: then the kernel is asked, which takes 60 ms.
+    Where another program's timer does so, too, the more frequent one is taken: it may be wrong.
 
     Args:
         samples: of SAMPLE_DTYPE, with raw records.
         ticks: that the thread's CPU time stands for.
         seconds: from one tick to the next.
-        ask: asks the kernel for it; 0: it does not tell.
     """
-    counts = Counter(samples["data_source"].tolist()).most_common()
-    often: list[int] = [function for function, count in counts if count >= _TRIAL_PART * ticks]
-    regular = [
-        each for each in often if _is_regular(samples[samples["data_source"] == each], seconds)
-    ]
-    if len(often) != 1 or not regular:
-        return ask() or next(iter(regular), 0)
-    return regular[0]
+    for function, count in Counter(samples["data_source"].tolist()).most_common():
+        of_it = samples[samples["data_source"] == function]
+        if count >= _TRIAL_PART * ticks and _is_regular(of_it, seconds):
+            return int(function)
+    return 0
 
 
 def _is_regular(samples: NDArray[np.void], seconds: float) -> bool:
