@@ -154,13 +154,17 @@ def test_accesses_are_those_that_were_counted(
         assert speed.cycles_per_instruction == pytest.approx(1.0, rel=0.05)
 
 
-def test_lines_come_from_bursts_and_from_sampled_accesses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Page faults in the place of PEBS; both kinds of lines are watched, and told apart."""
+@pytest.fixture
+def sampled_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page faults in the place of PEBS."""
     trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
     monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: trials)
     monkeypatch.setattr("memsampd.daemon.composition.SAMPLED_PERIOD", 20)
+
+
+@pytest.mark.usefixtures("sampled_faults")
+def test_lines_come_from_bursts_and_from_sampled_accesses(tmp_path: Path) -> None:
+    """Both kinds of lines are watched, and told apart."""
     path = tmp_path / "recording"
     config = SessionConfig(own_cpu_share=1e6, budget_share=0.5)
     give_up = time.monotonic() + PATIENCE_SECONDS
@@ -186,13 +190,11 @@ def test_lines_come_from_bursts_and_from_sampled_accesses(
         assert (watch.least_accesses == 1) is watch.is_sampled
 
 
+@pytest.mark.usefixtures("sampled_faults")
 def test_sampled_lines_go_on_where_accesses_come_from_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their events stay as they are: there may be no descriptors for others by then."""
-    trials = PmuTrials(addresses=(Trial(FAULTS, ""),))
-    monkeypatch.setattr("memsampd.daemon.surroundings.try_pmu", lambda cpu: trials)
-    monkeypatch.setattr("memsampd.daemon.composition.SAMPLED_PERIOD", 20)
     common = Common(Surroundings.read(), lambda: True, lambda: 1.0, (), lambda start: start(), None)
     config = SessionConfig()
     give_up = time.monotonic() + PATIENCE_SECONDS

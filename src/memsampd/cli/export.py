@@ -120,9 +120,6 @@ def write_output(path: Path, data: bytes, inputs: Sequence[Path] = ()) -> None:
         ) from error
 
 
-COMMAND = ExportCommand()
-
-
 def check_no_input(path: Path, inputs: Sequence[Path]) -> None:
     """Check that an output is none of the files that it is made from.
 
@@ -132,3 +129,6 @@ def check_no_input(path: Path, inputs: Sequence[Path]) -> None:
     """
     if path.exists() and any(path.samefile(each) for each in inputs):
         raise UsageError(f"{path} would overwrite itself", "choose another name")
+
+
+COMMAND = ExportCommand()

@@ -297,8 +297,8 @@ def observers(args: argparse.Namespace, stream: TextIO) -> list[Display]:
         return displays
     try:
         # It stays open to the end of the process, and each line is flushed.
-        stream = open(args.events, "w", encoding="utf-8", opener=_opened_as_it_is)  # noqa: SIM115
-        return [*displays, JsonStatus(stream)]
+        events = open(args.events, "w", encoding="utf-8", opener=_opened_as_it_is)  # noqa: SIM115
+        return [*displays, JsonStatus(events)]
     except OSError as error:
         raise RecordingError(
             f"cannot write {args.events}: {error.strerror}", "choose a file in a writable directory"

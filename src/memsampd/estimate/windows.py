@@ -204,8 +204,8 @@ class WaitingWindows:
             fetched += settled
             written += written_back(settled, shares[id])
         if self._waiting:
-            tables = [self._layout.table(window.sums.misses) for window in self._waiting]
-            misses = np.array([table[:, MIDDLE] for table in tables])
+            middle = [self._layout.table(window.sums.misses)[:, MIDDLE] for window in self._waiting]
+            misses = np.array(middle)
             fetched += misses.sum(axis=0)
             of_each = np.array([shares[window.phase] for window in self._waiting])
             written += written_back(misses, of_each[:, None, None]).sum(axis=0)
@@ -309,7 +309,10 @@ class WaitingWindows:
             windows, is_known.tolist(), rows, told.misses, sure_hits, weights, strict=True
         ):
             window.is_known = known
-            window.sums = _sums_of(row, misses, hits, weight)
+            accesses, unseen, rated, unknown_seconds, unknown_accesses = row
+            window.sums = WindowSums(
+                accesses, misses, hits, unseen, rated, unknown_seconds, unknown_accesses, weight
+            )
         has_rate = is_known & (told.cpu_seconds > 0)
         rates = totals[has_rate] / told.cpu_seconds[has_rate]
         self._course.tell_rates(told.index[has_rate], rates)
@@ -381,16 +384,3 @@ def _grown_misses(
     grown = np.zeros((len(accesses), layout.values))
     np.add.at(grown, window, accesses[window, burst][:, None] * change)
     return grown
-
-
-def _sums_of(
-    figures: Sequence[float],
-    misses: NDArray[np.float64],
-    sure_hits: NDArray[np.float64],
-    weights: NDArray[np.float64],
-) -> WindowSums:
-    """Sums over windows: of accesses, unseen ones, seconds, seconds and accesses not known."""
-    accesses, unseen, rated, unknown_seconds, unknown_accesses = figures
-    return WindowSums(
-        accesses, misses, sure_hits, unseen, rated, unknown_seconds, unknown_accesses, weights
-    )

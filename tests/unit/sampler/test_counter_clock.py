@@ -12,7 +12,7 @@ from memsampd.sampler.clock.counters import CounterClock
 from memsampd.sampler.perf.counts import NO_COUNTERS, CounterSet, Readings
 from memsampd.sampler.perf.groups import TASK_CLOCK, SamplerOptions
 from memsampd.sampler.perf.rings import SAMPLE_DTYPE
-from memsampd.sampler.rates import Stretch
+from memsampd.sampler.rates import Speed, Stretch
 from memsampd.sampler.records import BranchSamples, Counted
 
 EVENT = HardwareEvent("an event", 4, 1)
@@ -175,20 +175,29 @@ def test_it_tells_how_much_of_its_time_a_thread_was_in_user_mode() -> None:
     assert clock.by_user_time(8, 0.0, 0.05) == 1.0
 
 
+def speed_where_all_go_at(
+    accesses_per_cpu_second: float, clock: CounterClock, at_seconds: float
+) -> Speed:
+    """The speed of a tenth of a second, in which a burst, code and process have the same rate."""
+    expected = pytest.approx(accesses_per_cpu_second)
+    found = clock.measure(stretch(at_seconds, [100]))
+    assert found is not None
+    assert found[0].accesses_per_cpu_second == expected
+    (rate,) = clock.rates(0.0, 0.1)
+    assert rate.accesses_per_cpu_second == expected
+    speed = clock.speed(0.0, 0.1)
+    assert speed is not None
+    assert speed.accesses_per_cpu_second == expected
+    return speed
+
+
 def test_rates_are_told_by_user_time() -> None:
     """A fifth of its CPU time is in the kernel, where no sample finds it and nothing is counted."""
     clock, count = CounterClock(), 40
     seconds = (np.arange(1, count + 1) * 0.0025).tolist()
     counted = replace(going(1000, count), seconds=np.full(count, 0.0025))
     clock.add(branch_samples([100] * count, seconds, counted), {7: count * 0.0025})
-    found = clock.measure(stretch(0.05, [100]))
-    assert found is not None
-    assert found[0].accesses_per_cpu_second == pytest.approx(500_000)
-    (rate,) = clock.rates(0.0, 0.1)
-    assert rate.accesses_per_cpu_second == pytest.approx(500_000)
-    speed = clock.speed(0.0, 0.1)
-    assert speed is not None
-    assert speed.accesses_per_cpu_second == pytest.approx(500_000)
+    speed = speed_where_all_go_at(500_000, clock, at_seconds=0.05)
     assert speed.instructions_per_cpu_second == pytest.approx(4500)
     assert speed.cycles_per_instruction == pytest.approx(1.0)
     assert speed.cpu_seconds == pytest.approx(count * 0.002)
@@ -200,14 +209,7 @@ def test_rates_are_told_by_all_cpu_time_where_samples_are() -> None:
     seconds = (np.arange(1, count + 1) * 0.002).tolist()
     made = branch_samples([100] * count, seconds, going(1000, count))
     clock.add(replace(made, cpu_seconds=np.full(count, 0.002)), {7: 0.12})
-    found = clock.measure(stretch(0.04, [100]))
-    assert found is not None
-    assert found[0].accesses_per_cpu_second == pytest.approx(500_000)
-    (rate,) = clock.rates(0.0, 0.1)
-    assert rate.accesses_per_cpu_second == pytest.approx(500_000)
-    speed = clock.speed(0.0, 0.1)
-    assert speed is not None
-    assert speed.accesses_per_cpu_second == pytest.approx(500_000)
+    speed_where_all_go_at(500_000, clock, at_seconds=0.04)
 
 
 def test_what_cannot_be_told_is_not_guessed() -> None:

@@ -110,7 +110,11 @@ class StreamedBranches(Closing, BranchSource):
 
         None where fewer have come since the last look or read, or an exec among them.
         """
-        return branch_samples(self._stream.latest(count), self.period_seconds)
+        return branch_samples(self._stream.latest(count, self._of_user_code), self.period_seconds)
+
+    def _of_user_code(self, samples: NDArray[np.void]) -> NDArray[np.void]:
+        """Those that found their thread in user mode: all, where the kernel takes no others."""
+        return samples
 
     def _found(self, timeout_seconds: float) -> Drained:
         """Wait for samples, at most so long, and take all that have come."""

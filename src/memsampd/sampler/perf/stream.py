@@ -91,7 +91,7 @@ class SampleStream(Closing):
         return replace(drained, samples=self._asked_for(samples), events=(), gone=gone)
 
     def latest(
-        self, count: int, choose: Callable[[NDArray[np.void]], NDArray[np.void]] = lambda each: each
+        self, count: int, choose: Callable[[NDArray[np.void]], NDArray[np.void]]
     ) -> NDArray[np.void]:
         """Return the latest samples of the process itself that are to be read, in order of time.
 

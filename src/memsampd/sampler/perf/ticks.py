@@ -41,7 +41,6 @@ from memsampd.sampler.perf.rings import SAMPLE_DTYPE
 from memsampd.sampler.perf.source import (
     RING_BYTES,
     StreamedBranches,
-    branch_samples,
     wakeup_bytes,
 )
 from memsampd.sampler.process.cputime import process_cpu_ns
@@ -385,14 +384,6 @@ class TickSource(StreamedBranches):
         at_seconds = samples["time_ns"] * 1e-9
         is_known = np.isin(samples["tid"], never_wait) & (at_seconds > last.ended_seconds)
         return np.where(is_known, at_seconds, np.nan)
-
-    def latest(self, count: int) -> BranchSamples:
-        """Return so many of the latest samples of the process itself, to be read all the same.
-
-        None where fewer have come since the last look or read, or an exec among them.
-        """
-        latest = self._stream.latest(count, self._of_user_code)
-        return branch_samples(latest, self.period_seconds)
 
     def _of_user_code(self, samples: NDArray[np.void]) -> NDArray[np.void]:
         chosen: NDArray[np.void] = samples[samples["address"] == self._entry]
